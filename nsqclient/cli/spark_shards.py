@@ -21,7 +21,7 @@ from nsqclient.cli.flags import (
 )
 from nsqclient.cli.tool_flags import ToolFlags
 from nsqclient.config import Config
-from nsqclient.cluster.channel_depths import fetch_depths_by_nsqd
+from nsqclient.consumer.connections import NsqdSources
 from nsqclient.display import show_size, table
 from nsqclient.http.urls import lookup_url, nsqd_url
 from nsqclient.log_records import LEVELS
@@ -261,12 +261,16 @@ def _with_depths(
     shards: Sequence[ShardStatus], topic: str, channel: str, values: Mapping[str, Any]
 ) -> tuple[list[ShardStatus], dict[str, str]]:
     """Add the depths at nsqds; return also the addresses that could not be asked."""
+    from nsqclient.consumer.channel_depth import DepthQuery  # slow to import
     from nsqclient.spark.shards.listing import ShardStatus
 
+    lookupds, nsqd_http = values["lookupd-http-address"], values["nsqd-http-address"]
+    if not (lookupds or nsqd_http):
+        return list(shards), {}
     by_nsqd = {one.nsqd: one for one in shards}
-    depths = fetch_depths_by_nsqd(
-        topic, channel, Config(), lookupds=values["lookupd-http-address"],
-        nsqd_http=values["nsqd-http-address"], nsqds=by_nsqd)
+    nsqds = [nsqd for nsqd in by_nsqd if ":" in nsqd]  # the others are partitions
+    depths = DepthQuery(
+        topic, channel, Config(), NsqdSources(nsqds, lookupds, nsqd_http=nsqd_http)).fetch()
     for nsqd, depth in depths.known.items():
         one = by_nsqd.get(nsqd) or ShardStatus(topic, channel, nsqd)
         by_nsqd[nsqd] = one._replace(depth=depth.depth, in_flight=depth.in_flight)

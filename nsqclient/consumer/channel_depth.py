@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import socket
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
@@ -11,17 +9,13 @@ from nsqclient.config import Config
 from nsqclient.consumer.connections import NsqdSources
 from nsqclient.consumer.drain_decision import ChannelDepth, ChannelDepths
 from nsqclient.discovery import config_for, lookup_topic
-from nsqclient.errors import (
-    ConfigError, DiscoveryError, NSQError, NSQHTTPError, NSQHTTPTransportError,
-)
+from nsqclient.errors import ConfigError, DiscoveryError, NSQError, NSQHTTPError
 from nsqclient.http.models import NsqdInfo, TopicStats
 from nsqclient.http.nsqd import NsqdHTTP, find_http_address
 from nsqclient.http.urls import split_address
 from nsqclient.runtime.addresses import parse_address
 
 T = TypeVar("T")
-
-logger: logging.Logger = logging.getLogger("nsqclient.http")
 
 #: Timeout in seconds for one answer.
 _TIMEOUT = 2.0
@@ -71,17 +65,16 @@ class DepthQuery:
         found = self._ask_parts(unknown)
         if found is not None:
             return found
-        without, addresses = [], {}
+        known: dict[str, ChannelDepth] = {}
+        without = []
         for nsqd in dict.fromkeys([*self._sources.nsqds, *self._kept, *self.listed]):
             try:
-                addresses[self._find_http(nsqd)] = nsqd
+                known[nsqd] = self._ask(self._find_http(nsqd), self._fetch_depth)
             except NSQError as exc:
                 unknown[nsqd] = str(exc)
                 if isinstance(exc, ConfigError):
                     without.append(nsqd)
-        known, failures = self._ask(addresses, self._fetch_depth)
-        unknown.update((address, str(failure)) for address, failure in failures.items())
-        self._kept.update(dict.fromkeys(addresses[each] for each in known))
+        self._kept.update(dict.fromkeys(known))
         is_unknown = not (unknown or is_listed or any(one.has_topic for one in known.values()))
         if not (known or unknown):
             lookupds = ", ".join(self._sources.lookupds)
@@ -90,8 +83,7 @@ class DepthQuery:
 
     def fetch_one(self, nsqd: str) -> ChannelDepth:
         """Ask one nsqd, by its TCP address. Raises an NSQError if it does not answer."""
-        with self._client(self.find_http(nsqd)) as client:
-            return self._fetch_depth(client)
+        return self._ask(self.find_http(nsqd), self._fetch_depth)
 
     def _fetch_depth(self, client: NsqdHTTP) -> ChannelDepth:
         stats = client.stats(self._topic, include_clients=False)
@@ -106,26 +98,28 @@ class DepthQuery:
         """Return an nsqd's HTTP address: from an nsqlookupd, from the user, or TCP port + 1.
 
         Raises:
-            ConfigError: none of them is the nsqd's.
-            NSQHTTPError: an address that may be the nsqd's does not answer.
+            ConfigError: no nsqd with this TCP port answers there.
+            NSQHTTPError: an address that the user gave does not answer. It may be the nsqd's.
         """
         if self._http.get(nsqd):
             return self._http[nsqd]
-        infos, failures = self._ask(
-            [one for one in self._sources.nsqd_http if one not in self._infos], NsqdHTTP.info)
-        self._infos |= infos
-        for http, info in self._infos.items():
-            if is_at(nsqd, http, info):
+        failures: list[NSQError] = []
+        for http in self._sources.nsqd_http:
+            try:
+                if http not in self._infos:
+                    self._infos[http] = self._ask(http, NsqdHTTP.info)
+            except NSQError as exc:
+                failures.append(exc)
+                continue
+            if is_at(nsqd, http, self._infos[http]):
                 self._http[nsqd] = http
                 return http
-        for failure in failures.values():
-            raise failure
+        if failures:
+            raise failures[0]
         try:
             self._http[nsqd] = find_http_address(nsqd, self._config, _TIMEOUT)
         except NSQHTTPError as exc:
-            if not isinstance(exc, NSQHTTPTransportError) or _runs_without_http(nsqd):
-                raise ConfigError(str(exc)) from exc
-            raise
+            raise ConfigError(str(exc)) from exc
         return self._http[nsqd]
 
     def _look_up(self, unknown: dict[str, str]) -> bool:
@@ -149,22 +143,11 @@ class DepthQuery:
         self.listed = frozenset(listed)
         return is_listed
 
-    def _ask(
-        self, addresses: Iterable[str], ask: Callable[[NsqdHTTP], T]
-    ) -> tuple[dict[str, T], dict[str, NSQError]]:
-        """Ask nsqds by HTTP address. Returns the answers and the failures."""
-        answers, failures = {}, {}
-        for address in addresses:
-            try:
-                with self._client(address) as client:
-                    answers[address] = ask(client)
-            except NSQError as exc:
-                logger.debug("no depth: %s", exc)
-                failures[address] = exc
-        return answers, failures
-
-    def _client(self, nsqd: str) -> NsqdHTTP:
-        return NsqdHTTP(nsqd, self._config, connect_timeout=_TIMEOUT, timeout=_TIMEOUT)
+    def _ask(self, http: str, question: Callable[[NsqdHTTP], T]) -> T:
+        with NsqdHTTP(
+            http, self._config, connect_timeout=_TIMEOUT, timeout=_TIMEOUT
+        ) as client:
+            return question(client)
 
     # -- methods to override
 
@@ -181,36 +164,10 @@ class DepthQuery:
 
 
 def is_at(nsqd: str, http: str, info: NsqdInfo) -> bool:
-    """True if the server that returned this ``/info`` is the nsqd. Resolves host names."""
+    """True if the server that returned this ``/info`` is the nsqd, by port and host."""
     host, port = parse_address(nsqd)
     http_host = split_address(http, "nsqd_http_address").hostname or ""
-    return port == info.tcp_port and (
-        host in (http_host, info.broadcast_address)
-        or not _ips(host).isdisjoint(_ips(http_host) | _ips(info.broadcast_address)))
-
-
-def _ips(host: str) -> set[str]:
-    try:
-        return {str(found[4][0]) for found in socket.getaddrinfo(host, None)}
-    except (OSError, UnicodeError):  # unknown, or a name that cannot be encoded
-        return set()
-
-
-def _runs_without_http(nsqd: str) -> bool:
-    """True if the TCP port of an nsqd accepts connections and the next port does not.
-
-    A suspended nsqd accepts connections at both ports, a restarting one at neither.
-    """
-    host, port = parse_address(nsqd)
-    return _accepts(host, port) and not _accepts(host, port + 1)
-
-
-def _accepts(host: str, port: int) -> bool:
-    try:
-        socket.create_connection((host, port), timeout=_TIMEOUT).close()
-    except (OSError, OverflowError):  # a port above 65535
-        return False
-    return True
+    return port == info.tcp_port and host in (http_host, info.broadcast_address)
 
 
 def depth_of(

@@ -36,7 +36,7 @@ class ChannelDepth(NamedTuple):
 
 
 class ChannelDepths(NamedTuple):
-    """The channel's messages at all nsqds, by HTTP address if known, otherwise by TCP address."""
+    """The channel's messages at all nsqds, by TCP address, or by partition."""
 
     known: Mapping[str, ChannelDepth] = {}
     unknown: Mapping[str, str] = {}  #: an nsqd or an nsqlookupd -> why
@@ -101,11 +101,11 @@ class DrainDecision:
         self.depths: ChannelDepths | None = None  #: the last answers
         self.own = 0  #: messages that this consumer has not answered
         self._looked: float | None = None
-        self._waited = 0.0  # total seconds of waiting; the next two are values of it
-        self._silent_since = self._last_message = 0.0
+        self._waited = 0.0  # total seconds of waiting
         #: Connection -> (when its last message arrived, seconds for which it has been quiet).
         self._quiet: dict[Hashable, tuple[float, float]] = {}
-        #: nsqds that are unknown or whose messages do not arrive -> since when, as _waited.
+        #: nsqds that are unknown or whose messages do not arrive -> since when, as _waited. Begins
+        #: again with each message.
         self._blocked: dict[str, float] = {}
         self._asked = self._changed = 0.0
         self._has_answered: set[str] = set()
@@ -134,10 +134,9 @@ class DrainDecision:
             quiet[one] = last, (so_far + seconds * has_spare if last == former else 0.0)
             is_new_message = is_new_message or last != former
         if is_new_message:
-            self._last_message = self._waited
+            self._blocked = dict.fromkeys(self._blocked, self._waited)
         if is_new_message or quiet.keys() != self._quiet.keys():  # earlier answers are now invalid
             self._changed, self._empty_answers = now, 0
-            self._silent_since = self._waited
         self._quiet = quiet
 
     def on_answer(self, asked: float, depths: ChannelDepths) -> bool:
@@ -158,10 +157,10 @@ class DrainDecision:
     def decide(self, are_all_connected: bool = True) -> Step:
         """Return the next step. Call it while no message waits for a worker."""
         rules, depths, own = self._rules, self.depths, self.own
-        if depths is None:
+        if depths is None or self._looked is None:
             return Step.WAIT
         is_answer = self._asked > self._changed
-        is_open = own > 0 and self._waited - self._silent_since < ANSWER_TIME
+        is_open = own > 0 and self._looked - self._changed < ANSWER_TIME
         is_empty = self._is_empty(depths)
         if (
             is_answer and depths.unknown and rules.silence is not None
@@ -186,7 +185,7 @@ class DrainDecision:
         """Describe the nsqds that have blocked the drain for longer than the patience."""
         depths, found = self.depths or ChannelDepths(), []
         for address, since in self._blocked.items():
-            seconds = self._waited - max(since, self._last_message)
+            seconds = self._waited - since
             why = depths.unknown.get(address)
             if why is None:
                 seconds = min(seconds, self.quiet)

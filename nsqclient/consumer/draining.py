@@ -67,16 +67,11 @@ class Drain:
             ConfigError: the HTTP address of an nsqd is not known.
             ConnectError: no nsqd has the topic.
         """
-        if not self._core.shutdown.has_begun:
-            self._fetch()
-            self._check_answer(self._answer[1])
-
-    def _check_answer(self, depths: ChannelDepths) -> None:
-        core = self._core
-        if depths.is_topic_unknown and not self._connections.worked():
-            raise ConnectError(
-                core.shown_addresses(), f"no nsqd has the topic {core.context.topic}: check its"
-                " spelling; a drain handles messages that were published before")
+        if self._core.shutdown.has_begun:
+            return
+        self._fetch()
+        depths = self._answer[1]
+        self._check_topic(depths)
         if depths.without_http and self._rules.silence is None:
             why = "; ".join(f"{one}: {depths.unknown[one]}" for one in depths.without_http)
             raise ConfigError(
@@ -84,12 +79,18 @@ class Drain:
                 f" nsqd_http_addresses=, since these are not known ({why}); or end_after_silence=,"
                 " which allows an end that is not verified")
 
+    def _check_topic(self, depths: ChannelDepths) -> None:
+        core = self._core
+        if depths.is_topic_unknown and not self._connections.worked():
+            raise ConnectError(
+                core.shown_addresses(), f"no nsqd has the topic {core.context.topic}: check its"
+                " spelling; a drain handles messages that were published before")
+
     def is_over(self) -> bool:
         """Return True once the channel is drained. Call it again after ``TICK`` seconds.
 
         Raises:
             NSQError: the topic cannot be consumed in this way.
-            ConfigError: as ``check``.
             ConnectError: no nsqd has the topic, or ``drain_patience`` has passed.
         """
         core = self._core
@@ -107,7 +108,7 @@ class Drain:
         decision.look(now, connections, own)
         asked, depths = self._answer
         if asked and decision.on_answer(asked, depths):
-            self._check_answer(depths)
+            self._check_topic(depths)
             self._log_waiting(depths)
         worked = self._connections.worked()
         connected = {sub.address for sub in connections}

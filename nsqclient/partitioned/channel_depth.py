@@ -7,7 +7,8 @@ from typing import Any
 
 from nsqclient.config import Config
 from nsqclient.consumer.channel_depth import DepthQuery as StockDepthQuery, depth_of
-from nsqclient.consumer.drain_decision import ChannelDepths
+from nsqclient.consumer.drain_decision import ChannelDepth, ChannelDepths
+from nsqclient.errors import NSQError
 from nsqclient.partitioned.connections import choose_routes
 from nsqclient.partitioned.discovery import lookup_routes
 from nsqclient.partitioned.http import led_topics
@@ -36,16 +37,20 @@ class DepthQuery(StockDepthQuery):
         """Ask the nsqds for the partitions that they lead."""
         if not self._numbers:
             return None
-        answers, failures = self._ask(
-            dict.fromkeys([*self._sources.nsqd_http, *filter(None, self._http.values())]),
-            lambda nsqd: led_topics(
-                nsqd.stats_json(self._topic, include_clients=False), self._topic))
-        # A new channel begins at the end of its partition.
-        found = {number: depth_of(topic, self._channel, creates_channel=False)
-                 for topics in answers.values() for number, topic in topics.items()}
+        found: dict[int, ChannelDepth] = {}
+        failures = []
+        for http in dict.fromkeys([*self._sources.nsqd_http, *filter(None, self._http.values())]):
+            try:
+                topics = self._ask(http, lambda nsqd: led_topics(
+                    nsqd.stats_json(self._topic, include_clients=False), self._topic))
+            except NSQError as exc:
+                failures.append(str(exc))
+                continue
+            # A new channel begins at the end of its partition.
+            found |= {number: depth_of(topic, self._channel, creates_channel=False)
+                      for number, topic in topics.items()}
         missing = sorted(self._numbers.difference(found))
-        reason = "; ".join(map(str, failures.values())) or (
-            "none of the nsqds that were asked leads it")
+        reason = "; ".join(failures) or "none of the nsqds that were asked leads it"
         unknown.update((f"partition {number} of {self._topic}", reason) for number in missing)
         return ChannelDepths(
             {f"partition {number} of {self._topic}": found[number]

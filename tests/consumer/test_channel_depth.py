@@ -37,13 +37,13 @@ def test_what_is_paused_or_deferred_is_counted_apart(server_factory):
     one.post("/topic/create", topic="t")
     one.post("/pub", b"x", topic="t")
     ask = [one.tcp_address], [one.http_address]
-    assert depths(*ask).known[one.http_address] == ChannelDepth(1, 0, 0)
+    assert depths(*ask).known[one.tcp_address] == ChannelDepth(1, 0, 0)
     one.post("/channel/create", topic="t", channel="c")
     one.post("/channel/pause", topic="t", channel="c")
     one.post("/pub", b"y", topic="t", defer="60000")
     wait_until(lambda: depths(*ask).deferred == 1)
     found = depths(*ask)
-    assert found.known[one.http_address] == ChannelDepth(1, 0, 0, deferred=1, is_paused=True)
+    assert found.known[one.tcp_address] == ChannelDepth(1, 0, 0, deferred=1, is_paused=True)
     assert (found.waiting, found.paused, found.in_flight) == (1, 1, 0)
 
 
@@ -65,21 +65,9 @@ def test_the_usual_http_port_is_tried_where_no_address_is_given(server_factory, 
     assert "this nsqd has the TCP port" in found.unknown[one.tcp_address]
 
 
-def test_an_nsqd_whose_next_port_is_closed_has_no_http_address(server_factory, monkeypatch):
-    """The nsqd itself runs; a suspended one accepts connections at both."""
-    one = server_factory()
-    monkeypatch.setattr("nsqclient.http.nsqd._TO_HTTP_PORT", 1 - port_of(one.tcp_address))
-    monkeypatch.setattr("nsqclient.consumer.channel_depth._accepts",
-                        lambda host, port: port == port_of(one.tcp_address))
-    assert depths([one.tcp_address]).without_http == (one.tcp_address,)
-    monkeypatch.setattr("nsqclient.consumer.channel_depth._accepts", lambda host, port: True)
-    found = depths([one.tcp_address])
-    assert found.without_http == () and "refused" in found.unknown[one.tcp_address]
-
-
-def test_an_nsqd_that_is_down_may_have_the_usual_http_port():
+def test_an_nsqd_has_no_http_address_if_nothing_listens_at_the_usual_port():
     found = depths([NOWHERE])
-    assert found.without_http == () and "refused" in found.unknown[NOWHERE]
+    assert found.without_http == (NOWHERE,) and "refused" in found.unknown[NOWHERE]
 
 
 def test_an_nsqd_that_was_asked_or_connected_counts_when_it_is_not_listed_any_more(
@@ -95,12 +83,12 @@ def test_an_nsqd_that_was_asked_or_connected_counts_when_it_is_not_listed_any_mo
     assert len(query.fetch().known) == 2
     kept = depths(lookupd=lookupd.http_address, choose=lambda addresses: [
         servers[0].tcp_address])  # nsqds that are filtered out are not consumed either
-    assert list(kept.known) == [servers[0].http_address]
+    assert list(kept.known) == [servers[0].tcp_address]
     servers[0].stop()
     wait_until(lambda: len(registered(lookupd, "t")) == 1)
     found = query.fetch(["b:4150"])
-    assert list(found.unknown) == ["b:4150", servers[0].http_address]
-    assert found.without_http == () and list(found.known) == [servers[1].http_address]
+    assert list(found.unknown) == [servers[0].tcp_address, "b:4150"]
+    assert list(found.known) == [servers[1].tcp_address]
     lookupd.stop()  # its last answer is enough
     servers[0].start()
     assert len(query.fetch().known) == 2
@@ -121,7 +109,7 @@ def test_a_topic_is_unknown_when_everyone_says_so(server_factory, lookupd_factor
 def test_an_nsqd_that_does_not_answer_is_unknown_with_the_reason(server_factory):
     one = server_factory()
     found = depths([one.tcp_address, NOWHERE], [one.http_address, NOWHERE])
-    assert found.known == {one.http_address: ChannelDepth(0, 0, 0, has_topic=False)}
+    assert found.known == {one.tcp_address: ChannelDepth(0, 0, 0, has_topic=False)}
     assert list(found.unknown) == [NOWHERE] and "refused" in found.unknown[NOWHERE]
 
 
@@ -181,8 +169,9 @@ def info(tcp_port, http_port, host="nsqd-1"):
 
 @pytest.mark.parametrize(("nsqd", "http", "said", "is_its"), [
     ("127.0.0.1:4150", "127.0.0.1:4151", info(4150, 4151), True),
-    ("127.0.0.1:4150", "http://localhost:9999/", info(4150, 4151), True),
+    ("127.0.0.1:4150", "http://127.0.0.1:9999/", info(4150, 4151), True),
     # Another nsqd: its port, or its host. A container that maps the TCP port cannot be identified.
+    ("127.0.0.1:4150", "localhost:4151", info(4150, 4151), False),  # names are not resolved
     ("127.0.0.1:4150", "127.0.0.1:5151", info(5150, 5151), False),
     ("127.0.0.1:4150", "192.0.2.1:4151", info(4150, 4151, "192.0.2.1"), False),
     ("127.0.0.1:14150", "127.0.0.1:14151", info(4150, 4151, "a"), False),
@@ -197,5 +186,5 @@ def test_two_addresses_of_one_nsqd_do_not_answer_for_two(server_factory):
     one = server_factory()
     port = port_of(one.http_address)
     found = depths([one.tcp_address, NOWHERE], [one.http_address, f"localhost:{port}"])
-    assert list(found.known) == [one.http_address] and list(found.unknown) == [NOWHERE]
+    assert list(found.known) == [one.tcp_address] and list(found.unknown) == [NOWHERE]
     assert not found.is_complete

@@ -132,8 +132,12 @@ def test_other_threads_catch_no_signal() -> None:
 
 
 @pytest.mark.parametrize("second", [Second.FORMER, Second.NOTED])
-def test_a_second_signal_within_the_handler_of_the_first_one_loses_neither(second: Second) -> None:
+def test_a_second_signal_within_the_handler_of_the_first_one_loses_neither(
+    second: Second, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A terminal and a supervisor send both at once."""
+    monkeypatch.undo()  # the child ends in the usual way
+
     def run() -> None:
         for moment in range(100):
             for number in (signal.SIGINT, signal.SIGTERM):

@@ -5,7 +5,7 @@ import pytest
 from nsqclient.config import Config
 from nsqclient.devserver import PartitionedCluster
 from nsqclient.devserver.partitioned.lookupd import LookupdMode
-from nsqclient.cluster.channel_depths import fetch_depths_by_nsqd
+from nsqclient.consumer.channel_depth import DepthQuery as StockDepthQuery
 from nsqclient.partitioned.channel_depth import DepthQuery
 from nsqclient.consumer.connections import NsqdSources
 from nsqclient.errors import PartitionError
@@ -188,7 +188,7 @@ def test_the_depth_by_nsqd_is_unknown(cluster):
     """``nsqclient spark status`` shows no number that means something else: bytes, for example."""
     cluster.create_topic("t", 2, channels=["c"])
     publish(cluster, 2, 3)
-    depths = fetch_depths_by_nsqd(
-        "t", "c", Config(), lookupds=cluster.lookupd_http_addresses, nsqd_http=())
-    assert not depths.known and len(depths.unknown) == 2
-    assert all("a partitioned nsqd" in why for why in depths.unknown.values())
+    sources = NsqdSources([], cluster.lookupd_http_addresses)
+    depths = StockDepthQuery("t", "c", Config(), sources).fetch()
+    assert not depths.known and list(depths.unknown) == sources.lookupds
+    assert all("a partitioned NSQ" in why for why in depths.unknown.values())

@@ -92,7 +92,7 @@ def test_a_stream_reads_what_comes_and_finishes_it(server, reader):
     wait_until(lambda: counts(server) == (0, 0), 30, "all is finished")
     report = one.reportLatestOffset()
     assert report["connections"] == 2 and not report["disk_full"]
-    wait_until(lambda: one.reportLatestOffset()["depth"] == {server.http_address: 0}, 30)
+    wait_until(lambda: one.reportLatestOffset()["depth"] == {server.tcp_address: 0}, 30)
 
 
 def test_a_restarted_query_stores_nothing_twice(server_factory, reader):
