@@ -31,7 +31,7 @@ Handler = Callable[[Message], HandlerResult]
 #: Seconds after which a collected FIN is sent even if its worker is busy with the next message.
 _FIN_DELAY = 0.004
 #: Seconds for which an idle worker receives from its connection before the reader takes over.
-_RECEIVE_TIME = 0.02
+RECEIVE_TIME = 0.02
 
 
 class HandlerSettings(NamedTuple):
@@ -66,7 +66,7 @@ class MessageProcessor:
         self.channel: str = context.channel
         self.workers: WorkerPool[Message] = WorkerPool(
             "nsq-worker", settings.workers, self.run, self.on_idle)
-        self._worker_count = settings.workers
+        self.worker_count: int = settings.workers
         #: A stop has begun: received messages are requeued.
         self.requeues_incoming: bool = False
         self._handler = settings.handler or _no_handler
@@ -100,8 +100,7 @@ class MessageProcessor:
         size += len(messages) * MESSAGE_OVERHEAD
         if flow.is_held:
             self.backpressure.check_late(sub, size)
-        if self.queue(messages):
-            self.drop_expired()
+        self.queue(messages)
         if self.requeues_incoming:
             self.requeue_queued()  # a stop has begun meanwhile
         flow.times_handlers = True
@@ -112,9 +111,8 @@ class MessageProcessor:
             size, self._added = self._added, 0
             self.backpressure.add(size)
 
-    def queue(self, messages: list[Message]) -> bool:
-        """Queue messages. Returns True if the queue was not empty."""
-        return self.workers.put_many(messages)
+    def queue(self, messages: list[Message]) -> None:
+        self.workers.put_many(messages)
 
     def requeue_queued(self) -> int:
         queued = self.workers.take_all()
@@ -146,16 +144,6 @@ class MessageProcessor:
 
     def run_on_worker(self, task: Callable[[], None]) -> None:
         self.workers.put(WorkerTask(task))
-
-    def drop_expired(self) -> None:
-        """Drop expired messages from the front, or the queue would grow while a handler hangs."""
-        now = monotonic()
-
-        def is_expired(message: Message) -> bool:
-            return not message.has_responded and message.deadline <= now
-
-        while (message := self.workers.take_if(is_expired)) is not None:
-            message.responder.drop_expired(message)
 
     def run(self, message: Message) -> None:
         """Handle one message and answer it. Never raises."""
@@ -266,26 +254,16 @@ class MessageProcessor:
         return threading.get_ident() in self._turns.copy().values()
 
     def on_idle(self) -> None:
-        """Send all FINs, and maybe receive. Called by a worker that found the queue empty."""
+        """Send all FINs, and maybe receive. Called by a worker that found the queue empty.
+
+        With one message at a time, this thread receives the next message, which would otherwise
+        wake two threads: nsqd sends nothing until the previous message is finished.
+        """
         subs = self._flow.subscriptions
         for sub in subs:
             sub.flush()
-        if self._worker_count == 1 == len(subs) and self._flow.max_in_flight == 1:
-            self.receive_next(subs[0])
-
-    def receive_next(self, sub: Subscription) -> None:
-        """Receive the next message of a connection on this worker's thread.
-
-        nsqd sends nothing until the previous message is finished, so each message would otherwise
-        wake two threads. Not done if another connection may need this worker.
-        """
-        if (
-            len(self.workers) or len(sub.in_flight) or self.requeues_incoming
-            or self._worker_count < len(self._flow.subscriptions)
-        ):
-            sub.conn.wake_reader()
-            return
-        sub.conn.receive_messages(monotonic() + _RECEIVE_TIME)
+        if self.worker_count == 1 == len(subs) and self._flow.max_in_flight == 1:
+            subs[0].conn.receive_messages(monotonic() + RECEIVE_TIME)
 
     def flush(self) -> None:
         for sub in self._flow.subscriptions:

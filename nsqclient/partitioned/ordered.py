@@ -11,12 +11,13 @@ import threading
 from collections.abc import Callable
 from enum import Enum
 from itertools import filterfalse
+from time import monotonic
 
 from nsqclient.consumer.context import ConsumerContext, log_failure
 from nsqclient.consumer.flow_control import FlowControl
 from nsqclient.log_records import log_fields
 from nsqclient.partitioned.subscription import OrderedSubscription
-from nsqclient.consumer.processor import HandlerSettings, MessageProcessor
+from nsqclient.consumer.processor import RECEIVE_TIME, HandlerSettings, MessageProcessor
 from nsqclient.consumer.subscription import Subscription
 from nsqclient.display import counted
 from nsqclient.errors import OrderError
@@ -80,20 +81,25 @@ class OrderedProcessor(MessageProcessor):
             self._leave_partition(message)
         sub = message.responder
         if isinstance(sub, OrderedSubscription):
-            self.receive_next(sub)
+            self._receive_next(sub)
 
-    def receive_next(self, sub: Subscription) -> None:
+    def _receive_next(self, sub: Subscription) -> None:
+        """Receive the next message on this worker, unless another connection may need it."""
+        if (
+            len(self.workers) or len(sub.in_flight) or self.requeues_incoming
+            or self.worker_count < len(self._flow.subscriptions)
+        ):
+            sub.conn.wake_reader()
+            return
         me = threading.get_ident()
         self._receivers.add(me)
         try:
-            super().receive_next(sub)
+            sub.conn.receive_messages(monotonic() + RECEIVE_TIME)
         finally:
             self._receivers.discard(me)
 
-    def queue(self, messages: list[Message]) -> bool:
-        if self._receivers and threading.get_ident() in self._receivers:
-            return self.workers.put_many(messages, wakes=False)
-        return self.workers.put_many(messages)
+    def queue(self, messages: list[Message]) -> None:
+        self.workers.put_many(messages, wakes=threading.get_ident() not in self._receivers)
 
     def _leave_partition(self, message: Message) -> None:
         """Let the next message of its partition be handled. Idempotent."""

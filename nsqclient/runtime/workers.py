@@ -89,17 +89,15 @@ class WorkerPool(Generic[T]):
         self._items.append(item)
         self._wake_one()
 
-    def put_many(self, items: Iterable[T], wakes: bool = True) -> bool:
-        """Queue items in order; return True if the queue was not empty.
+    def put_many(self, items: Iterable[T], wakes: bool = True) -> None:
+        """Queue items in order.
 
         Args:
             wakes: wake a worker; False: the caller takes the first item itself.
         """
-        had_items = bool(self._items)
         self._items.extend(items)
         if wakes and self._sleepers:
             self._tokens.put(None)
-        return had_items
 
     def _wake_one(self) -> None:
         # A worker counts itself as sleeping before it checks the queue for the last time. So if
@@ -134,20 +132,6 @@ class WorkerPool(Generic[T]):
             if self._items:
                 self._wake_one()  # as in _loop
             return item
-
-    def take_if(self, condition: Callable[[T], bool]) -> T | None:
-        """Remove and return the first item if ``condition(item)`` is true; else None."""
-        try:
-            if not condition(self._items[0]):
-                return None
-            item = self._items.popleft()
-        except IndexError:
-            return None
-        if condition(item):
-            return item
-        self._items.appendleft(item)  # a worker has taken the checked item
-        self._wake_one()
-        return None
 
     def items(self) -> list[T]:
         return list(self._items.copy())  # copy() is atomic
