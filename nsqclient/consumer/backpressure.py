@@ -48,27 +48,16 @@ class Backpressure:
         self._log = context.log
         self._clock = clock
         self._limit = context.config.max_queued_bytes
-        #: Bytes after which readers call ``add()``.
-        self.step: int = self._limit // 16
+        #: Received bytes after which readers call ``measure()``: the queue may exceed the limit.
+        self.room: int = self._limit
         self._lines = LineLimit(2)
         self._lock = Lock()
-        # Guarded by _lock, as all below.
-        self._measured = 0  # bytes queued at the last measurement
-        self._added = 0  # bytes received since; workers may have taken some of them
-        self._held_since = 0.0
+        self._held_since = 0.0  # guarded by _lock, as _late
         #: Bytes received on each connection after the settle time of this hold.
         self._late: dict[Subscription, int] = {}
 
     def queued_bytes(self) -> int:
         return _size(self._queue.waiting())
-
-    def add(self, size: int) -> None:
-        """``size`` bytes were queued. Measures the queue if the limit may be exceeded."""
-        with self._lock:
-            self._added += size
-            is_enough = self._flow.is_held or self._measured + self._added <= self._limit
-        if not is_enough:
-            self._measure()
 
     def check_late(self, sub: Subscription, size: int) -> None:
         """``size`` bytes have arrived although RDY is 0.
@@ -85,7 +74,7 @@ class Backpressure:
                 f"{sub.address} ignores RDY: {late / 2**20:.1f} MiB came later than"
                 f" {self._flow.settle_time:g} s after RDY 0")
 
-    def _measure(self) -> None:
+    def measure(self) -> None:
         """Drop expired messages and measure the others. Begin, continue or end the hold."""
         began = self._clock()
 
@@ -99,8 +88,8 @@ class Backpressure:
             message.responder.drop_expired(message)
         counted = self._counted_messages()
         size, now = _size(counted), self._clock()
+        self.room = max(self._limit - size, self._limit // 16)
         with self._lock:
-            self._measured, self._added = size, 0
             before = self._flow.is_held
             # A single message of any size is accepted, otherwise it could never be received.
             if len(counted) <= 1 or size <= self._limit // 2:
@@ -120,7 +109,7 @@ class Backpressure:
             self._log.log(self._lines.level(logging.INFO),
                           "half of max_queued_bytes is free again, RDY restored")
         if is_held:
-            self._timer.schedule(max(_INTERVAL, _REST * (now - began)), self._measure)
+            self._timer.schedule(max(_INTERVAL, _REST * (now - began)), self.measure)
 
     def _counted_messages(self) -> list[Message]:
         """Return the waiting messages, and all other unanswered ones if above max_in_flight."""

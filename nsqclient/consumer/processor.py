@@ -87,7 +87,7 @@ class MessageProcessor:
         self._handler_name = show_function(settings.handler)
         self._late_lines = LineLimit(1)
         self.backpressure: Backpressure = Backpressure(context, flow, self)
-        #: Bytes queued since the last backpressure.add(). Not locked: a lost update is harmless.
+        #: Bytes queued since the last measurement. Not locked: a lost update is harmless.
         self._added = 0
 
     def enqueue(self, sub: Subscription, messages: list[Message], size: int) -> None:
@@ -107,9 +107,9 @@ class MessageProcessor:
         if flow.counts_arrivals:
             flow.on_arrival(len(messages))
         self._added += size
-        if self._added >= self.backpressure.step:
-            size, self._added = self._added, 0
-            self.backpressure.add(size)
+        if self._added > self.backpressure.room and not flow.is_held:
+            self._added = 0
+            self.backpressure.measure()
 
     def queue(self, messages: list[Message]) -> None:
         self.workers.put_many(messages)

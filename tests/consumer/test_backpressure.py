@@ -165,7 +165,7 @@ def test_a_queue_near_its_limit_is_not_measured_for_every_message(monkeypatch):
     """A sixteenth of the limit lies between two measurements, which take time."""
     world, measured = World(limit=160_000), []
     world.deliver(159)
-    monkeypatch.setattr(world.backpressure, "_measure", lambda: measured.append(world._count))
+    monkeypatch.setattr(world.backpressure, "measure", lambda: measured.append(world._count))
     for _ in range(20):
         world.handle(1)
         world.deliver(1)
@@ -193,7 +193,7 @@ def test_a_hold_ends_while_another_thread_begins_it():
         seen.append(world.flow.is_held)
         if len(seen) == 1:  # the queue runs empty before RDY 0 is sent
             world.queue.take_all()
-            world.backpressure._measure()
+            world.backpressure.measure()
 
     world.flow.update = update
     world.deliver(11)

@@ -102,7 +102,7 @@ def test_messages_of_a_paused_channel_are_reported_and_left(server, caplog):
     report = consume(server, Collector()).run_until_empty(**http_of(server))
     assert (report.finished, report.paused) == (0, 200)
     (line,) = lines(caplog, "drained, except for 200 messages")
-    assert "paused" in line and server.http_address in line
+    assert "paused" in line and server.tcp_address in line
 
 
 def test_a_signal_or_a_stop_ends_it_and_the_report_is_false(server):
