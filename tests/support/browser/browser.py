@@ -19,7 +19,7 @@ import websocket
 from tests.support.waiting import wait_until
 
 #: Seconds that the browser may take over one command, and a page over a condition.
-TIMEOUT = 30.0
+TIMEOUT = 60.0
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 _KEYS = {"Tab": 9, "Enter": 13, "Escape": 27}
 
