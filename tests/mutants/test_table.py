@@ -32,6 +32,7 @@ def test_every_mutant_has_a_name_of_its_own() -> None:
     assert len(MUTANTS) >= 25
 
 
+@pytest.mark.timeout(600)
 def test_the_tests_of_the_table_exist() -> None:
     tests = sorted({mutant.test for mutant in MUTANTS})
     assert [test for test in tests if "::" not in test] == []
@@ -39,6 +40,6 @@ def test_the_tests_of_the_table_exist() -> None:
         [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider",
          "-n", "0", *tests],
         cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True,
-        timeout=100, check=False)
+        timeout=500, check=False)
     assert found.returncode == 0, "\n".join(
         line for line in (found.stdout + found.stderr).splitlines() if "ERROR" in line)

@@ -168,6 +168,8 @@ def test_a_publish_in_a_signal_handler_waits_for_a_connection_that_may_be_dialed
 def interrupt_each_point(world, work):
     """Interrupt ``work`` at each point; return the places at which it was interrupted."""
     number, places = 0, []
+    gc.collect()
+    gc.freeze()  # what other tests have left would be looked through at each point
     while True:
         interruption = Interruption(number)
         errors = []
