@@ -12,7 +12,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any, TypeVar
 
-from nsqclient.connection.blocking import STORED, STORED_FRAME, Answer
+from nsqclient.connection.blocking import STORED, STORED_FRAME, Answer, BlockingConnection
 from nsqclient.connection.exchange import exchange
 from nsqclient.errors import (
     ClosedError, ConnectError, ConnectionLostError, NSQError, PublishError, ReentrantCallError,
@@ -23,7 +23,6 @@ from nsqclient.producer.nodes import NodePool, NsqdNode
 from nsqclient.producer.outcome import (
     INTERVAL, INTERVAL_PART, SERVER_UNAVAILABLE, Attempts, Patience, StaleConnection, Step,
 )
-from nsqclient.producer.pool import C, ConnectionPool
 from nsqclient.producer.stats import MAX_RECENT, Statistics
 from nsqclient.protocol.client import expect_ok
 from nsqclient.runtime.deadline import Deadline
@@ -97,13 +96,11 @@ class Publisher:
 
     def publish(
         self, command: bytes, until: float, seconds: float, attempts: Attempts | None = None,
-        is_async: bool = False,
     ) -> None:
         """Send a command until its outcome is final. Blocks and raises as ``Producer.publish``.
 
         Args:
             until: the deadline, on ``time.monotonic()``; ``seconds`` after the call.
-            is_async: share a connection with other such publishes.
         """
         interval = seconds * INTERVAL_PART
         if interval > INTERVAL:
@@ -117,8 +114,8 @@ class Publisher:
             if nodes:
                 node = nodes[0 if self._sticky else next(self._turn) % len(nodes)]
             else:
-                node = self._acquire(until, attempts or self._attempts(seconds, command), is_async)
-            error = self.attempt(node, command, until, interval, is_async).error
+                node = self._acquire(until, attempts or self._attempts(seconds, command))
+            error = self.attempt(node, command, until, interval).error
             if error is None:
                 return
             attempts = attempts or self._attempts(seconds, command)
@@ -136,9 +133,9 @@ class Publisher:
     def _attempts(self, seconds: float, command: bytes) -> Attempts:
         return Attempts(seconds, len(command), self.retry_unknown)
 
-    def _acquire(self, until: float, attempts: Attempts, is_async: bool) -> NsqdNode:
+    def _acquire(self, until: float, attempts: Attempts) -> NsqdNode:
         try:
-            return self._nodes.acquire(Deadline(max(0.0, until - time.monotonic())), is_async)
+            return self._nodes.acquire(Deadline(max(0.0, until - time.monotonic())))
         except ReentrantCallError:
             raise
         except NSQError as exc:
@@ -153,7 +150,7 @@ class Publisher:
             conn = pool.take(time.monotonic())
             if conn is None:
                 conn = self._nodes.wait_for_connection(
-                    node, pool, deadline.until, INTERVAL, lambda: _is_in_use(pool))
+                    node, deadline.until, INTERVAL, lambda: _is_in_use(pool))
             if conn is not None:
                 pool.idle.append(conn)
                 pool.serve()
@@ -163,7 +160,7 @@ class Publisher:
 
     def attempt(
         self, node: NsqdNode, command: bytes, until: float, interval: float,
-        is_async: bool = False, read_answer: Callable[[bytes], Any] = expect_ok,
+        read_answer: Callable[[bytes], Any] = expect_ok,
         closes_after_error: bool = False, only_here: bool = False,
     ) -> Answer:
         """Send a command once, on a connection to this nsqd.
@@ -176,18 +173,16 @@ class Publisher:
 
         Blocks: until the response, or the deadline.
         """
-        pool: ConnectionPool[Any] = node.pipeline if is_async else node.pool
-        began = time.monotonic()
+        pool, began = node.pool, time.monotonic()
         conn = pool.take(began)
-        has_waited = conn is None
         if conn is None:
             conn = self._nodes.wait_for_connection(
-                node, pool, until, math.inf if only_here else interval, lambda: _is_in_use(pool))
+                node, until, math.inf if only_here else interval, lambda: _is_in_use(pool))
             if conn is None:
                 return Answer(StaleConnection(
                     node.address, pool.shortage(time.monotonic() - began)))
         try:
-            now = time.monotonic() if has_waited else began
+            now = time.monotonic()
             look_at = now + interval
             if look_at > until:
                 look_at = until
@@ -197,7 +192,7 @@ class Publisher:
             if data != STORED_FRAME:
                 conn.begin(command, read_answer)
                 answer = conn.wait(look_at, data) or self._wait_on(
-                    node, pool, conn, only_here, Patience(
+                    node, conn, only_here, Patience(
                         now, until, interval, conn.used_at, pool.silence, (0, responses)))
             node.responses += 1
             if answer.error is None and node.failures:
@@ -227,17 +222,16 @@ class Publisher:
         return answer
 
     def _wait_on(
-        self, node: NsqdNode, pool: ConnectionPool[C], conn: C, only_here: bool, patience: Patience
+        self, node: NsqdNode, conn: BlockingConnection, only_here: bool, patience: Patience
     ) -> Answer:
         """Wait for the answer as long as Patience says; raise NSQError then."""
+        pool = node.pool
         while True:
             now = time.monotonic()
             has_others = not only_here and any(
                 other is not node for other in self._nodes.connected)
             step = patience.decide(
                 now, (conn.progress, node.responses), conn.heard_at, has_others, pool.dialed_at)
-            if conn.is_closed and (self.retry_unknown or not conn.has_begun):
-                step = Step.REPLACED
             if step is Step.PROBE:
                 pool.close_idle(patience.began)
                 conn.suspected_at = now
@@ -248,9 +242,8 @@ class Publisher:
             if step is Step.SILENT:
                 raise ConnectionLostError(node.address, f"silent for {pool.silence:g} s")
             if step not in (Step.WAIT, Step.PROBE):
-                error = ConnectError if conn.has_begun else StaleConnection
                 hint = NOT_NSQD if step in (Step.LATE, Step.STALLED) else ""
-                raise error(node.address, step.value, hint)
+                raise ConnectError(node.address, step.value, hint)
             answer = conn.wait(patience.next_look(now))
             if answer is not None:
                 return answer
