@@ -91,23 +91,10 @@ class Authorizer:
         self._state: AuthState | None = None
         self._expires = 0.0
 
-    @property
-    def is_authorized(self) -> bool:
-        return self._state is not None and bool(self._state.authorizations)
-
-    def must_ask(self, event: Event) -> bool:
-        """True if ``check()`` of this command sends a request."""
-        if not self._addresses:
-            return False
-        if isinstance(event, Auth):
-            return not self.is_authorized
-        is_checked = isinstance(event, (Sub, OpenTopic, Pub, Dpub))
-        return is_checked and self.is_authorized and self._expires < time.monotonic()
-
     def check(self, event: Event) -> dict[str, Any] | None:
         """Authorize a command; return the response to an AUTH, None for any other.
 
-        Blocks if ``must_ask``. Raises CommandError.
+        Blocks during a request to the auth server. Raises CommandError.
         """
         if isinstance(event, Auth):
             return self._authenticate(event.secret)
@@ -131,7 +118,7 @@ class Authorizer:
         return {key: value for key, value in values.items() if value}
 
     def _authenticate(self, secret: bytes) -> dict[str, Any]:
-        if self.is_authorized:
+        if self._state is not None and self._state.authorizations:
             raise CommandError("E_INVALID", b"AUTH already set")
         if not self._addresses:
             raise CommandError("E_AUTH_DISABLED", b"AUTH disabled")

@@ -209,7 +209,6 @@ class Nsqd:
                 tls,
                 options.auth_http_addresses,
                 self._prepare_topic,
-                lambda topic: bool(self._lookupds.addresses) and not self.has_topic(topic),
             )
             if options.data_path is not None:
                 self._data = DataPath(options.data_path)

@@ -10,7 +10,7 @@ import selectors
 import socket
 import struct
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -34,8 +34,6 @@ logger: logging.Logger = logging.getLogger("nsqclient.devserver")
 _NEVER = float("inf")
 #: With more unsent bytes than this no commands are read: nsqd blocks while it cannot write.
 _MAX_UNSENT = 1024 * 1024
-#: Commands that are executed in one step: a block of deflate may hold millions.
-_STEP_COMMANDS = 2000
 #: Bytes that are asked for at once where few come: a large buffer costs page faults.
 _SMALL_READ = 16 * 1024
 #: Seconds that the last answers may wait for space in the socket, and that a connection then stays
@@ -52,10 +50,8 @@ class SessionConfig(NamedTuple):
     make_handler: HandlerFactory
     tls: ssl.SSLContext | None = None
     auth_http_addresses: Sequence[str] = ()
-    #: Called without any lock for the topic of each command that ``must_prepare`` names, before the
-    #: command is executed; may block.
+    #: Called with the topic of each PUB, MPUB, DPUB and SUB before it is executed. May block.
     prepare: Callable[[str], None] = lambda topic: None
-    must_prepare: Callable[[str], bool] = lambda topic: False
 
 
 class _Phase(Enum):
@@ -110,10 +106,6 @@ class Session:
         self._phase = _Phase.NEW
         self._read_size = _SMALL_READ
         self._is_reading = False  # no wake-up is needed: messages are taken afterwards
-        self._has_commands = False  # received, and not executed yet
-        self._waiting: list[Event] = []  # commands that wait for another server
-        self._auth_results: list[AuthResult] = []  # their results
-        self._call_error: Exception | None = None
         self._unsent = memoryview(b"")
         self._has_more = False  # the outbox has messages that were not encoded
         self._not_before = 0.0  # a fault delays writing until then
@@ -132,11 +124,10 @@ class Session:
     def fileno(self) -> int:
         return self._sock.fileno()
 
-    def step(self, is_readable: bool) -> Callable[[], None] | None:
-        """Read once if there is input, execute the commands, write. Never blocks.
+    def step(self, is_readable: bool) -> None:
+        """Read once if there is input, execute the commands, write.
 
-        If another server must be asked, returns a function that blocks. Call it in another thread,
-        and call ``step()`` again when it has returned.
+        Blocks only during a request to an auth server or an nsqlookupd.
         """
         try:
             if self._phase is _Phase.NEW:
@@ -148,11 +139,9 @@ class Session:
         except NSQConnectionError as exc:
             logger.info("client(%s) %s", self.address, exc.reason)
             self.abort()
-        return self._ask if self._waiting else None
 
     def abort(self) -> None:
         self._phase = _Phase.OVER
-        self._waiting = []
 
     def close(self) -> None:
         try:
@@ -189,14 +178,13 @@ class Session:
 
     def _serve(self, is_readable: bool) -> None:
         self._is_reading = True
-        self._execute_waiting()
         if not self._is_dropped:
-            if is_readable and not self._has_commands:
+            if is_readable:
                 self._receive()
-            self._handle_commands()
+            while events := self.core.take_events():
+                self._execute(events, self._authorize(events))
+                self._last_command = time.monotonic()
         self._is_reading = False
-        if self._waiting:
-            return
         now = time.monotonic()
         if not self.core.is_closed:  # nothing may follow a fatal error
             if not self._has_unsent_data():
@@ -219,21 +207,6 @@ class Session:
         elif data is not None:
             self.core.receive_data(data)
 
-    def _handle_commands(self) -> None:
-        """Execute the received commands; if there are many, some of them in the next step."""
-        count = 0
-        self._has_commands = False
-        while not self._waiting and (events := self.core.take_events()):
-            self._last_command = time.monotonic()
-            if any(self._must_wait(event) for event in events):
-                self._waiting = events
-            else:
-                self._execute(events, list(self._authorize(events, False)))
-            count += len(events)
-            if count >= _STEP_COMMANDS:
-                self._has_commands = True
-                return
-
     def _execute(self, events: list[Event], auth_results: list[AuthResult]) -> None:
         with self._engine as broker:
             for event, auth_result in zip(events, auth_results):
@@ -245,40 +218,22 @@ class Session:
             self._is_identified = True
             self._set_heartbeat(settings.heartbeat_interval, time.monotonic())
 
-    def _must_wait(self, event: Event) -> bool:
-        return self.authorizer.must_ask(event) or (
-            isinstance(event, (Pub, OpenTopic, Dpub, Sub))
-            and self._config.must_prepare(event.topic))
-
-    def _ask(self) -> None:
-        try:
-            self._auth_results = list(self._authorize(self._waiting, True))
-        except Exception as exc:
-            self._call_error = exc
-
-    def _execute_waiting(self) -> None:
-        if self._call_error is not None:
-            raise self._call_error
-        if self._waiting:
-            events, self._waiting = self._waiting, []
-            self._execute(events, self._auth_results)
-
     def _log_errors(self) -> None:
         while self.core.sent_errors:
             text = self.core.sent_errors.pop(0).decode("utf-8", "replace")
             logger.error("[%s] - %s", self.address, printable(text, LONGEST_TEXT))
 
-    def _authorize(self, events: list[Event], prepares: bool) -> Iterator[AuthResult]:
-        """Authorize the commands, until an error. Blocks if ``_must_wait()``."""
+    def _authorize(self, events: list[Event]) -> list[AuthResult]:
+        """Authorize the commands up to the first error, and prepare their topics."""
+        results: list[AuthResult] = []
         for event in events:
             try:
-                auth_result = self.authorizer.check(event)
+                results.append(self.authorizer.check(event))
             except CommandError as error:
-                yield error
-                return
-            if prepares and isinstance(event, (Pub, OpenTopic, Dpub, Sub)):
+                return [*results, error]
+            if isinstance(event, (Pub, OpenTopic, Dpub, Sub)):
                 self._config.prepare(event.topic)
-            yield auth_result
+        return results
 
     def _take_messages(self) -> None:
         consumer = self.handler.consumer  # only this thread sets it
@@ -304,8 +259,6 @@ class Session:
         """When the next step is due without input and wake-ups, on the monotonic clock."""
         if self._phase is not _Phase.SERVING:
             return self._end_due
-        if self._has_commands:
-            return 0.0
         due = min(self._next_heartbeat, self.layers.handshake_due())
         interval = self._heartbeat_interval
         if interval:

@@ -1,6 +1,6 @@
 """One thread that serves the sessions of a server: it waits for all sockets at once.
 
-Requests to other servers (AUTH, the channels of a new topic) are sent in threads of their own.
+A request to another server (AUTH, the channels of a new topic) delays all clients.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import selectors
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from nsqclient.devserver.engine import Engine
@@ -37,10 +37,8 @@ class SessionLoop:
     """
 
     def __init__(self, name: str) -> None:
-        self._name = name
         self._lock = threading.Lock()
         self._woken: dict[Session, None] = {}  # guarded by _lock
-        self._returned: set[Session] = set()  # their calls are over; guarded by _lock
         self._is_waiting = False  # guarded by _lock: a byte must be sent to wake the thread
         self._is_stopping = False  # guarded by _lock
         self._is_over = False  # guarded by _lock: no session is served any more
@@ -49,7 +47,6 @@ class SessionLoop:
         self._thread = LibraryThread(self._run, f"nsq-{name}")
         # Used only by the loop's thread, as all below.
         self._interests: dict[Session, int] = {}  # the events that the selector waits for
-        self._calls: dict[Session, threading.Thread] = {}
         # A heap of times, unique numbers and sessions; only the entry with the time that is in
         # _scheduled counts.
         self._dues: list[tuple[float, int, Session]] = []
@@ -108,7 +105,7 @@ class SessionLoop:
     def _serve_ready(self) -> bool:
         with self._lock:
             woken, self._woken = self._woken, {}
-            self._is_over = self._is_stopping and not woken and not self._calls
+            self._is_over = self._is_stopping and not woken
             if self._is_over:
                 return False
             self._is_waiting = not woken
@@ -135,15 +132,11 @@ class SessionLoop:
         return found
 
     def _serve(self, session: Session, is_readable: bool) -> None:
-        if session.is_over() or not self._may_continue(session):
+        if session.is_over():
             return
         try:
-            call = session.step(is_readable)
-            if call is not None:
-                self._start_call(session, call)
-            if session in self._calls:
-                self._watch(session, 0)
-            elif not session.is_over():
+            session.step(is_readable)
+            if not session.is_over():
                 self._watch(session, session.interest)
                 self._schedule(session)
         except OSError as exc:
@@ -162,33 +155,6 @@ class SessionLoop:
             session.close()
         except BaseException:
             logger.exception("%s: client failed", session.address)
-
-    def _start_call(self, session: Session, call: Callable[[], None]) -> None:
-        """Call what blocks in a thread; the session continues after it."""
-        def run() -> None:
-            try:
-                call()
-            finally:
-                with self._lock:
-                    self._returned.add(session)
-                self.wake(session)
-
-        thread = threading.Thread(
-            target=run, name=f"nsq-{self._name}-{session.address}", daemon=True)
-        thread.start()
-        self._calls[session] = thread
-
-    def _may_continue(self, session: Session) -> bool:
-        thread = self._calls.get(session)
-        if thread is None:
-            return True
-        with self._lock:
-            if session not in self._returned:
-                return False
-            self._returned.remove(session)
-        thread.join()
-        del self._calls[session]
-        return True
 
     def _watch(self, session: Session, interest: int) -> None:
         """Wait for these events of its socket, for none with 0."""

@@ -3,7 +3,6 @@
 import logging
 import socket
 import threading
-import zlib
 from types import SimpleNamespace
 
 import pytest
@@ -12,7 +11,7 @@ from nsqclient.devserver import Nsqd
 from nsqclient.devserver.command_handler import CommandHandler
 from nsqclient.devserver.session_loop import SessionLoop
 from nsqclient.http import NsqdHTTP
-from tests.support.servers.raw_client import ERROR, MESSAGE, RESPONSE, Closed, RawClient
+from tests.support.servers.raw_client import MESSAGE, RESPONSE, Closed, RawClient
 from tests.support.waiting import wait_until
 
 OK = (RESPONSE, b"OK")
@@ -47,24 +46,7 @@ def test_a_client_that_does_not_read_delays_no_other(leak_guard):
         assert sum(deaf.read_frame()[0] == MESSAGE for _ in range(20)) == 20
 
 
-def test_auth_delays_no_other_client(auth_server):
-    """A client waits for the auth server, in a thread that ends with the answer."""
-    with Nsqd(auth_http_addresses=[address_of(auth_server)]) as nsqd, \
-            RawClient(nsqd.tcp_address) as waiting, RawClient(nsqd.tcp_address) as other:
-        before = len(thread_names())
-        waiting.send(b"AUTH\n\0\0\0\1s" + PUB)
-        request, _ = auth_server.accept()
-        with request:
-            assert other.ask(PUB)[1].startswith(b"E_AUTH_FIRST")
-            assert len(thread_names()) == before + 1
-        assert waiting.read_frame()[1].startswith(b"E_AUTH_FAILED")
-        with pytest.raises(Closed):
-            waiting.read_frame()
-        wait_until(lambda: len(thread_names()) == before)
-
-
 def test_stop_waits_for_a_client_that_authorizes(auth_server):
-    """The thread of the request ends before stop() returns."""
     with Nsqd(auth_http_addresses=[address_of(auth_server)]) as nsqd, \
             RawClient(nsqd.tcp_address) as client:
         client.send(b"AUTH\n\0\0\0\1s")
@@ -98,21 +80,6 @@ def test_a_client_that_fails_ends_alone(leak_guard, monkeypatch, caplog, error, 
                for each in caplog.records)
 
 
-def test_a_client_ends_alone_where_no_thread_can_be_started(auth_server, monkeypatch):
-    with Nsqd(auth_http_addresses=[address_of(auth_server)]) as nsqd, \
-            RawClient(nsqd.tcp_address) as bad, RawClient(nsqd.tcp_address) as other:
-        assert other.ask(PUB)[0] == ERROR
-        with monkeypatch.context() as patch:
-            def fail(_thread):
-                raise RuntimeError("can't start new thread")
-
-            patch.setattr(threading.Thread, "start", fail)
-            with pytest.raises(Closed):
-                bad.ask(b"AUTH\n\0\0\0\1s")
-        with RawClient(nsqd.tcp_address) as later:
-            assert later.ask(PUB)[1].startswith(b"E_AUTH_FIRST")
-
-
 @pytest.mark.parametrize("failing", [
     "nsqclient.devserver.command_handler.CommandHandler.unsubscribe",
     "selectors.DefaultSelector.register"])
@@ -140,21 +107,6 @@ def test_messages_follow_a_pause_between_pieces(leak_guard):
         nsqd.faults.split_frames(1, 4 * 1024 * 1024, 0.01)
         client.subscribe("big", "c", ready=8)
         assert [client.read_frame()[0] for _ in range(8)] == [MESSAGE] * 8
-
-
-def test_many_commands_at_once_delay_no_other_client(leak_guard):
-    """A small deflated block may hold a million commands: others are served between them."""
-    identify = b'{"deflate": true, "feature_negotiation": true}'
-    with Nsqd() as nsqd, RawClient(nsqd.tcp_address) as busy, RawClient(nsqd.tcp_address) as other:
-        busy.ask(b"IDENTIFY\n%b%b" % (len(identify).to_bytes(4, "big"), identify))
-        deflate = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS)
-        commands = 1_000_000
-        busy.send(deflate.compress(b"NOP\n" * commands) + deflate.flush(zlib.Z_SYNC_FLUSH))
-        session = nsqd._sessions.by_number()[1]
-        reader = session.core._reader
-        wait_until(lambda: len(reader) > 0)
-        assert other.ask(PUB) == OK
-        assert len(reader) > 0
 
 
 class Due:

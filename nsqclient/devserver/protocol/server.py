@@ -128,7 +128,7 @@ class CommandReader:
         self._chunks = []
 
 
-#: Commands returned at once, so that one busy client does not delay the others.
+#: Commands returned at once: a small compressed block may hold millions.
 MAX_EVENTS = 500
 
 
