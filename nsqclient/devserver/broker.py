@@ -99,8 +99,7 @@ class Broker:
         if topic is None:
             self._check_exiting()
             backend = self._backend(name, None)
-            topic = self.topics[name] = Topic(
-                name, self._limits, backend, self._node_id, self.scheduler)
+            topic = self.topics[name] = Topic(name, self._limits, backend, self._node_id)
             self._changes.append(TopicChange(True, name, None))
         return topic
 

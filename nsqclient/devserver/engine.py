@@ -23,8 +23,6 @@ from nsqclient.runtime.timer import Timer
 logger: logging.Logger = logging.getLogger("nsqclient.devserver")
 
 _NEVER = float("inf")
-#: Seconds between two slices of messages that move from a topic to its channels.
-_FLOW_PAUSE = 0.001
 
 
 #: Called when a topic or channel was created or deleted: in order, one at a time; must not block,
@@ -54,7 +52,6 @@ class Engine(Generic[B]):
         self._now = 0.0  # guarded by _lock: the time at which the block was entered
         self._timer = Timer("nsq-devserver-timer")
         self._tick_at = _NEVER  # guarded by _lock: the earliest tick that is scheduled
-        self._is_flow_due = False  # guarded by _lock: _flow() is scheduled
         #: For wait_until(); guarded by _lock.
         self._changed = threading.Condition(self._lock)
         self._waiters = 0  # guarded by _lock
@@ -102,8 +99,6 @@ class Engine(Generic[B]):
         changes = self._broker.take_changes()
         self._changes.extend(changes)
         tick_at = self._earlier_tick(scheduler.next_due())
-        starts_flow = bool(scheduler.flowing) and not self._is_flow_due
-        self._is_flow_due = self._is_flow_due or starts_flow
         if self._waiters:
             self._changed.notify_all()
         self._lock.release()
@@ -111,8 +106,6 @@ class Engine(Generic[B]):
             consumer.wake()
         if tick_at is not None:
             self._timer.schedule(tick_at - time.monotonic(), partial(self._tick, tick_at))
-        if starts_flow:
-            self._timer.schedule(_FLOW_PAUSE, self._flow)
         if changes:
             self._notify_observers()
 
@@ -130,11 +123,6 @@ class Engine(Generic[B]):
             if at == self._tick_at:
                 self._tick_at = _NEVER
                 broker.scheduler.tick(self._now)
-
-    def _flow(self) -> None:
-        with self as broker:
-            self._is_flow_due = False
-            broker.scheduler.flow(self._now)
 
     def _notify_observers(self) -> None:
         """Call the observers; the thread with the lock also reports changes that come meanwhile."""

@@ -20,8 +20,6 @@ _HEAP_SLACK = 64
 # Parts of a message id: [41 bit time][10 bit node][12 bit sequence], as nsqd makes them.
 _NODE_SHIFT = 12
 _TIME_SHIFT = 22
-#: Messages that are moved from a topic to its channels at once: a millisecond of work.
-FLOW_SLICE = 200
 _SEQUENCES = 1 << _NODE_SHIFT
 _EPOCH = 1288834974288  # 2012-10-28, in nsqd's units of 2^20 ns
 
@@ -180,13 +178,6 @@ class Scheduler:
         self._woken: dict[Consumer, None] = {}
         self._due: list[tuple[float, int, Scheduled]] = []
         self._order = 0
-        #: Topics with messages to move to their channels.
-        self.flowing: dict[Topic, None] = {}
-
-    def flow(self, now: float) -> None:
-        flowing, self.flowing = self.flowing, {}
-        for topic in flowing:
-            topic.flow(now)
 
     def wake(self, consumer: Consumer) -> None:
         """Add a consumer with messages in its outbox, or whose channel was deleted."""
@@ -478,12 +469,9 @@ class Topic:
     """One topic: copies messages to each channel; stores them without a channel, or in a pause."""
 
     def __init__(
-        self, name: str, limits: QueueLimits, backend: Backend, node_id: int,
-        scheduler: Scheduler,
+        self, name: str, limits: QueueLimits, backend: Backend, node_id: int
     ) -> None:
         self.name = name
-        self._scheduler = scheduler
-        self._is_flowing = False  # older messages are still to be moved
         self.paused = False
         self.channels: dict[str, Channel] = {}
         self.queue: MessageQueue = MessageQueue(limits.mem_queue_size, backend)
@@ -492,7 +480,7 @@ class Topic:
         self.ids: MessageIds = MessageIds(node_id)
 
     def put(self, message: StoredMessage, now: float) -> None:
-        if self.paused or self._is_flowing or not self.channels:
+        if self.paused or not self.channels:
             self.queue.put(message)
         else:
             self._distribute(message, now)
@@ -500,16 +488,9 @@ class Topic:
         self.message_bytes += len(message.body)
 
     def flow(self, now: float) -> None:
-        """Move a slice of the stored messages to the channels, unless the topic is paused."""
-        queue = self.queue
-        self._is_flowing = False
-        if self.paused or not self.channels or not len(queue):
-            return
-        for _ in range(min(FLOW_SLICE, len(queue))):
-            self._distribute(queue.get(), now, is_accepted=True)
-        if len(queue):
-            self._is_flowing = True
-            self._scheduler.flowing[self] = None
+        """Move the stored messages to the channels, unless the topic is paused."""
+        while self.channels and not self.paused and len(self.queue):
+            self._distribute(self.queue.get(), now, is_accepted=True)
 
     def empty(self) -> None:
         self.queue.clear()

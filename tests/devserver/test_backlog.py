@@ -1,14 +1,12 @@
-"""A backlog that moves from a topic to its channels in slices."""
+"""A backlog that moves from a topic to its channels."""
 
 import pytest
 
 from nsqclient.devserver.broker import Broker
-from nsqclient.devserver.engine import Engine
 from nsqclient.devserver.persistence import DataPath
-from nsqclient.devserver.queues import FLOW_SLICE, QueueLimits
-from tests.support.waiting import wait_until
+from nsqclient.devserver.queues import QueueLimits
 
-COUNT = 3 * FLOW_SLICE
+COUNT = 100
 
 
 @pytest.fixture(params=["memory", "disk"])
@@ -45,51 +43,9 @@ def test_deferrals_begin_when_a_message_reaches_the_channel(broker):
     assert sorted(held(broker, "c")) == [0, 1, 2, 3]
 
 
-def test_several_channels_get_it_in_slices(broker):
+def test_several_channels_get_it_in_order(broker):
     broker.prepare_topic("t", ["a", "b"], 0.0, paused=True)
     publish(broker)
     broker.pause_topic("t", False, 0.0)
-    assert len(held(broker, "a")) == FLOW_SLICE
-    publish(broker, COUNT, 3)
-    slices = 1
-    while broker.scheduler.flowing:
-        broker.scheduler.flow(0.0)
-        slices += 1
-    assert slices == 4
-    assert held(broker, "a") == held(broker, "b") == list(range(COUNT + 3))
-    publish(broker, COUNT + 3, 1)
-    assert held(broker, "a")[-1] == COUNT + 3
-
-
-@pytest.mark.parametrize("change", [
-    lambda broker: broker.pause_topic("t", True, 0.0),
-    lambda broker: broker.topic("t").empty(),
-    lambda broker: broker.delete_topic("t"),
-])
-def test_pausing_emptying_and_deleting_end_the_move(broker, change):
-    broker.prepare_topic("t", ["a", "b"], 0.0, paused=True)
-    publish(broker)
-    broker.pause_topic("t", False, 0.0)
-    change(broker)
-    broker.scheduler.flow(0.0)
-    assert not broker.scheduler.flowing
-    if "t" in broker.topics:
-        assert len(held(broker, "a")) == FLOW_SLICE
-
-
-def test_the_engine_moves_all_slices():
-    broker = Broker(QueueLimits(mem_queue_size=10))
-    engine = Engine(broker)
-    engine.start()
-    try:
-        with engine:
-            broker.prepare_topic("t", ["a", "b"], engine.now, paused=True)
-            publish(broker)
-            broker.pause_topic("t", False, engine.now)
-            assert len(held(broker, "a")) == FLOW_SLICE
-        wait_until(lambda: len(held(broker, "b")) == COUNT)
-        with engine:
-            broker.channel("t", "a").empty(engine.now)
-            assert held(broker, "a") == []
-    finally:
-        engine.stop()
+    publish(broker, COUNT, 1)
+    assert held(broker, "a") == held(broker, "b") == list(range(COUNT + 1))
