@@ -45,7 +45,6 @@ class Request(NamedTuple):
 
     method: str
     path: str
-    option: str
     params: dict[str, list[str]]
     headers: Message
     body: bytes | None
@@ -112,7 +111,7 @@ class HTTPServer:
 
     Args:
         name: of the threads, after ``nsq-``.
-        routes: (method, path, handler); a path that ends in ``/:option`` matches any last part.
+        routes: (method, path, handler).
         max_body_size: bytes of a body that are read; the connection ends if there are more.
     """
 
@@ -150,10 +149,6 @@ class HTTPServer:
             body = b'{"message": "TLS_REQUIRED", "https_port": %d}' % self.https_port
             return Response(403, body, JSON, _NSQ_HEADER)
         methods = self._routes.get(request.path)
-        if methods is None:
-            parent, _, option = request.path.rpartition("/")
-            methods = self._routes.get(f"{parent}/:option") if option else None
-            request = request._replace(option=option)
         if methods is None:
             return error_response(404, "NOT_FOUND")
         handler = methods.get(request.method)
@@ -222,7 +217,7 @@ class Connection(BaseHTTPRequestHandler):
             return
         path, _, query = self.path.partition("?")
         response = self._respond(Request(
-            self.command, unquote(path), "", parse_qs(query, keep_blank_values=True), self.headers,
+            self.command, unquote(path), parse_qs(query, keep_blank_values=True), self.headers,
             body))
         self.send_response(response.status)
         for name, value in response.headers:

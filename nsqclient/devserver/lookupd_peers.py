@@ -8,7 +8,6 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterable
-from functools import partial
 from typing import BinaryIO
 from urllib.parse import quote
 
@@ -170,57 +169,27 @@ class LookupdPeers:
         identity: Callable[[], Identity],
         registrations: Registrations,
     ) -> None:
-        self._make = partial(LookupdPeer, identity=identity, registrations=registrations)
-        self._lock = threading.Lock()
-        self._is_running = False  # guarded by _lock, as _peers
-        self._peers = {address: self._make(address) for address in addresses}
-
-    @property
-    def addresses(self) -> list[str]:
-        with self._lock:
-            return list(self._peers)
+        self._peers = [LookupdPeer(address, identity, registrations)
+                       for address in dict.fromkeys(addresses)]
 
     def start(self) -> None:
         """Register with all of them.
 
-        Blocks: until each was tried once, so that a topic made next finds its channels.
+        Blocks until each was tried once, so that the channels of a new topic can be looked up.
         """
-        with self._lock:
-            self._is_running = True
-            peers = list(self._peers.values())
-        self._start(peers)
+        for peer in self._peers:
+            peer.start()
+        deadline = Deadline(3 * IO_TIMEOUT)  # dial, identify, register
+        for peer in self._peers:
+            peer.tried.wait(deadline.remaining())
 
     def stop(self, deadline: Deadline | None = None) -> None:
         """Unregister this nsqd. The caller holds no lock that ``registrations`` takes."""
-        with self._lock:
-            self._is_running = False
-            peers = list(self._peers.values())
-        for peer in peers:
+        for peer in self._peers:
             peer.stop(deadline)
 
-    def set_addresses(self, addresses: Iterable[str]) -> None:
-        """Register with these nsqlookupds instead. Blocks as :meth:`start` and :meth:`stop`."""
-        wanted = list(dict.fromkeys(addresses))
-        with self._lock:
-            old = self._peers
-            self._peers = {
-                address: old[address] if address in old else self._make(address)
-                for address in wanted
-            }
-            gone = [peer for address, peer in old.items() if address not in self._peers]
-            new = [peer for address, peer in self._peers.items() if address not in old]
-            is_running = self._is_running
-        if is_running:
-            for peer in gone:
-                peer.stop()
-            self._start(new)
-
     def notify(self, change: TopicChange) -> None:
-        with self._lock:
-            if not self._is_running:
-                return
-            peers = list(self._peers.values())
-        for peer in peers:
+        for peer in self._peers:
             peer.notify(change)
 
     def channels_of(self, topic: str) -> list[str]:
@@ -229,10 +198,8 @@ class LookupdPeers:
         Call it before a topic is created, with no lock held. Blocks: for 5 s with each nsqlookupd
         that does not answer.
         """
-        with self._lock:
-            peers = list(self._peers.values()) if self._is_running else []
-        addresses = [peer.http_address for peer in peers if peer.http_address is not None]
-        if peers and not addresses:
+        addresses = [each.http_address for each in self._peers if each.http_address is not None]
+        if self._peers and not addresses:
             logger.error(
                 "no available nsqlookupd to query for channels to pre-create for topic %s", topic
             )
@@ -248,13 +215,6 @@ class LookupdPeers:
                 continue
             found |= dict.fromkeys(name for name in names if not is_ephemeral(name))
         return list(found)
-
-    def _start(self, peers: list[LookupdPeer]) -> None:
-        for peer in peers:
-            peer.start()
-        deadline = Deadline(3 * IO_TIMEOUT)  # dial, identify, register
-        for peer in peers:
-            peer.tried.wait(deadline.remaining())
 
 
 def read_channels(http_address: str, topic: str) -> list[str]:

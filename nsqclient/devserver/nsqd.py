@@ -159,15 +159,6 @@ class Nsqd:
         """The commands that clients sent, oldest first (the last 10,000)."""
         return self.faults.commands
 
-    @property
-    def lookupd_tcp_addresses(self) -> list[str]:
-        """The nsqlookupds that it registers with."""
-        return self._lookupds.addresses
-
-    def set_lookupd_tcp_addresses(self, addresses: Sequence[str]) -> None:
-        """Register with these nsqlookupds instead. Blocks while new ones are dialed."""
-        self._lookupds.set_addresses(addresses)
-
     def health(self) -> str:
         """Return ``OK``, or ``NOK - reason`` while messages cannot be written to the disk."""
         error = None if self._data is None else self._data.write_error
@@ -465,7 +456,7 @@ class Nsqd:
 
     def _prepare_topic(self, topic: str) -> None:
         """Create a new topic with the channels that other nsqds have for it."""
-        if not self._lookupds.addresses or self.has_topic(topic):
+        if not self.options.lookupd_tcp_addresses or self.has_topic(topic):
             return
         channels = self._lookupds.channels_of(topic)
         with self._engine as broker:

@@ -1,7 +1,4 @@
-"""nsqd's HTTP API, without ``/debug/*`` (Go's profiler).
-
-Under ``/config/`` only ``nsqlookupd_tcp_addresses`` can be read and changed; ``/stats`` is JSON.
-"""
+"""nsqd's HTTP API, without ``/debug/*`` (Go's profiler) and ``/config/*``; ``/stats`` is JSON."""
 
 from __future__ import annotations
 
@@ -14,7 +11,6 @@ from nsqclient.devserver.broker import BrokerError, ChannelNotFound, TopicNotFou
 from nsqclient.devserver.http_server import TEXT, Handler, HTTPError, HTTPServer, Request, Response
 from nsqclient.devserver.protocol.commands import NSQD_VERSION
 from nsqclient.protocol.names import is_valid_name
-from nsqclient.protocol.peer_json import InvalidJson, read_json
 
 if TYPE_CHECKING:
     import ssl
@@ -47,8 +43,6 @@ class NsqdHTTPServer(HTTPServer):
             ("POST", "/channel/empty", self._on_channel(nsqd.empty_channel)),
             ("POST", "/channel/pause", self._on_channel(nsqd.pause_channel)),
             ("POST", "/channel/unpause", self._on_channel(nsqd.unpause_channel)),
-            ("GET", "/config/:option", self._get_config),
-            ("PUT", "/config/:option", self._put_config),
         ], tls, max(options.max_msg_size, options.max_body_size))
         self._nsqd = nsqd
 
@@ -130,21 +124,6 @@ class NsqdHTTPServer(HTTPServer):
 
         return handler
 
-    def _get_config(self, request: Request) -> object:
-        if request.option == "nsqlookupd_tcp_addresses":
-            return self._nsqd.lookupd_tcp_addresses
-        raise HTTPError(400, "INVALID_OPTION")
-
-    def _put_config(self, request: Request) -> object:
-        body = request.read_body(self._nsqd.options.max_msg_size, "INVALID_VALUE")
-        if not body:
-            raise HTTPError(413, "INVALID_VALUE")
-        if request.option == "nsqlookupd_tcp_addresses":
-            self._nsqd.set_lookupd_tcp_addresses(_parse_addresses(body))
-        else:
-            raise HTTPError(400, "INVALID_OPTION")
-        return self._get_config(request)
-
 
 @contextmanager
 def _broker_errors() -> Iterator[None]:
@@ -160,18 +139,6 @@ def _broker_errors() -> Iterator[None]:
 
 def _flag(request: Request, name: str) -> bool:
     return request.get(name) not in ("false", "0")
-
-
-def _parse_addresses(body: bytes) -> list[str]:
-    try:
-        addresses = read_json(body)
-    except InvalidJson:
-        addresses = False
-    if addresses is None:
-        return []
-    if not isinstance(addresses, list) or not all(isinstance(each, str) for each in addresses):
-        raise HTTPError(400, "INVALID_VALUE")
-    return addresses
 
 
 # -- the bodies of /mpub: all messages of a body, or none

@@ -84,7 +84,7 @@ def test_channels_of_an_unreachable_nsqlookupd_are_left_out(make, lookupd, caplo
     peers = make(f"127.0.0.1:{free_port()}")
     assert peers.channels_of("t") == []
     assert "no available nsqlookupd" in caplog.text
-    peers.set_addresses([lookupd.tcp_address])
+    peers = make(lookupd.tcp_address)
     lookupd.stop()
     assert peers.channels_of("t") == []
     assert "failed to query nsqlookupd" in caplog.text

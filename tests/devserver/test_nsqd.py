@@ -210,19 +210,6 @@ def test_a_policy_that_accepts_any_certificate_is_refused():
         Nsqd(tls_client_auth_policy="require")
 
 
-def test_nsqlookupds_can_be_changed(nsqd, call):
-    """An nsqlookupd that is put is registered with at once; null means none."""
-    nsqd.create_topic("t")
-    with Nsqlookupd() as lookupd:
-        path = "/config/nsqlookupd_tcp_addresses"
-        addresses = f'["{lookupd.tcp_address}","{lookupd.tcp_address}"]'
-        assert call("PUT", path, addresses.encode()) == (200, f'["{lookupd.tcp_address}"]')
-        url = f"http://{lookupd.http_address}/lookup?topic=t"
-        assert len(requests.get(url, timeout=10).json()["producers"]) == 1
-        assert call("PUT", path, b"null") == (200, "[]")
-        wait_until(lambda: requests.get(url, timeout=10).json()["producers"] == [])
-
-
 def test_publish_during_stop_is_503(nsqd, call):
     nsqd.create_topic("t")
     with nsqd._engine as broker:

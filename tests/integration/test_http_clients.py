@@ -26,8 +26,6 @@ def test_ping_info_stats_and_config_of_nsqd_are_read(server, nsqd):
     assert server.tcp_address.endswith(f":{info.tcp_port}") and info.version
     assert nsqd.stats().health == "OK"
     assert server.kind == "embedded" or "Health: OK" in nsqd.stats_text()
-    assert nsqd.get_option("nsqlookupd_tcp_addresses") in ([], None)
-    assert _refused(nsqd.get_option, "nope") == (400, "INVALID_OPTION")
 
 
 def test_every_way_to_publish_over_http_stores_the_bodies(nsqd):
@@ -65,14 +63,13 @@ def test_topics_and_channels_are_created_paused_emptied_and_deleted(nsqd):
     assert _refused(nsqd.delete_topic, "t") == (404, "TOPIC_NOT_FOUND")
 
 
-def test_options_of_nsqd_can_be_set(nsqd):
-    nsqd.set_lookupd_tcp_addresses([])
-
-
 @pytest.mark.real
-def test_the_log_level_of_nsqd_can_be_set(real_nsqd):
-    """The embedded one logs as the program says."""
+def test_options_of_nsqd_can_be_set(real_nsqd):
+    """The embedded one has no /config."""
     with NsqdHTTP(real_nsqd().http_address) as nsqd:
+        nsqd.set_lookupd_tcp_addresses([])
+        assert nsqd.get_option("nsqlookupd_tcp_addresses") in ([], None)
+        assert _refused(nsqd.get_option, "nope") == (400, "INVALID_OPTION")
         nsqd.set_log_level("error")
         assert _refused(nsqd.set_log_level, "nope") == (400, "INVALID_VALUE")
 

@@ -156,17 +156,6 @@ NSQD: list[Request] = [
     ("GET", _STATS, b""),
     ("GET", "/config", b""),
     ("GET", "/config/", b""),
-    ("GET", "/config/nope", b""),
-    ("POST", "/config/msg_timeout", b""),
-    ("GET", "/config/nsqlookupd_tcp_addresses", b""),
-    ("PUT", "/config/msg_timeout", b"1"),
-    ("PUT", "/config/nope", b"1"),
-    ("PUT", "/config/nsqlookupd_tcp_addresses", b"127.0.0.1:1"),
-    ("PUT", "/config/nsqlookupd_tcp_addresses", b"[1]"),
-    ("PUT", "/config/nsqlookupd_tcp_addresses", b"{}"),
-    ("PUT", "/config/nsqlookupd_tcp_addresses", b'["127.0.0.1:1"]'),
-    ("GET", "/config/nsqlookupd_tcp_addresses", b""),
-    ("PUT", "/config/nsqlookupd_tcp_addresses", b"[]"),
 ]
 
 #: Bodies of nsqd's publishing; each on a connection of its own.
