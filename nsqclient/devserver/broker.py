@@ -181,7 +181,6 @@ class Broker:
         for channel in topic.channels.values():
             self._drop(channel)
         topic.empty()
-        topic.queue.backend.delete()
 
     def delete_channel(self, topic: str, name: str) -> None:
         """Delete a channel and its messages; the last one of an ephemeral topic deletes it."""
@@ -195,7 +194,6 @@ class Broker:
     def _drop(self, channel: Channel) -> None:
         channel.end()
         channel.empty(0.0)
-        channel.queue.backend.delete()
         self._changes.append(TopicChange(False, channel.topic, channel.name))
 
     def pause_topic(self, name: str, paused: bool, now: float) -> None:
@@ -233,10 +231,8 @@ class Broker:
                     unwritten += _flush(
                         f"{topic.name}:{channel.name}", channel.queue,
                         channel.in_flight.values(), channel.deferred.values())
-                channel.queue.backend.close()
             if keep:
                 unwritten += _flush(topic.name, topic.queue)
-            topic.queue.backend.close()
         return unwritten
 
 

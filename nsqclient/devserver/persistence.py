@@ -1,12 +1,6 @@
-"""The data path: its lock, ``nsqd.dat``, and the files of messages beyond ``mem_queue_size``.
+"""The data path: its lock, ``nsqd.dat``, and the messages beyond ``mem_queue_size``.
 
-The format of the message files is not nsqd's: one file per topic or channel, a sequence of
-records::
-
-    [4 B size of what follows][8 B timestamp][2 B attempts][16 B id][body]
-
-Beside it ``.meta`` has the read position of the last clean close. Records behind it are read again
-after a crash: duplicates, never loss. ``nsqd.dat`` has nsqd's own format.
+``nsqd.dat`` has nsqd's own format. The messages are in ``messages.sqlite``.
 """
 
 from __future__ import annotations
@@ -16,23 +10,28 @@ import fcntl
 import json
 import logging
 import os
-import struct
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 
 from nsqclient.devserver.broker import TopicMetadata
 from nsqclient.devserver.protocol.commands import NSQD_VERSION
 from nsqclient.devserver.queues import Backend, StoredMessage
-from nsqclient.display import counted
-from nsqclient.protocol.frames import MESSAGE_HEADER_SIZE, MESSAGE_ID_SIZE
 from nsqclient.protocol.names import is_valid_name
 from nsqclient.runtime.log_lines import LineLimit
 
 logger: logging.Logger = logging.getLogger("nsqclient.devserver")
 
-_record = struct.Struct(f">IqH{MESSAGE_ID_SIZE}s")
-_size = struct.Struct(">I")
-_READ_SIZE = 256 * 1024
+_COLUMNS = "id, timestamp, body, attempts FROM messages"
+#: The data path has a lock of its own. A message survives the process, but not a power failure.
+_TABLE = """
+    PRAGMA locking_mode = EXCLUSIVE;
+    PRAGMA journal_mode = WAL;
+    PRAGMA synchronous = OFF;
+    CREATE TABLE IF NOT EXISTS messages (
+        queue TEXT, id BLOB, timestamp INTEGER, body BLOB, attempts INTEGER);
+    CREATE INDEX IF NOT EXISTS messages_by_queue ON messages (queue);
+"""
 
 
 class DataPathError(OSError):
@@ -60,6 +59,14 @@ class DataPath:
                 f"failed to lock data-path: cannot flock directory {path} - {exc.strerror}"
                 " (possibly in use by another instance of nsqd)",
             ) from exc
+        # Guarded by the engine, which any thread may enter.
+        self._database = sqlite3.connect(
+            self._path / "messages.sqlite", isolation_level=None, check_same_thread=False)
+        try:
+            self._database.executescript(_TABLE)
+        except sqlite3.Error as exc:
+            self.close()
+            raise DataPathError(errno.EINVAL, f"failed to open {path}/messages.sqlite: {exc}")
 
     def check_disk_queues(self) -> None:
         """Raise DataPathError if a real nsqd has messages here, which would not be delivered."""
@@ -73,12 +80,12 @@ class DataPath:
             )
 
     def close(self) -> None:
+        self._database.close()
         os.close(self._descriptor)
 
     def open_disk_queue(self, topic: str, channel: str | None) -> DiskQueue:
-        """Return the queue of a topic or channel; the first message creates its file."""
         name = topic if channel is None else f"{topic}:{channel}"
-        return DiskQueue(self._path / name, self._on_write)
+        return DiskQueue(self._database, name, self._on_write)
 
     def _on_write(self, error: OSError | None) -> None:
         if error is not None and self.write_error is None:
@@ -133,132 +140,52 @@ class DataPath:
 
 
 class DiskQueue(Backend):
-    """A queue in a file, emptied when all is read. Every message is written at once."""
+    """The messages of one topic or channel in the database, which holds them at once."""
 
-    def __init__(self, base: Path, on_write: Callable[[OSError | None], None]) -> None:
+    def __init__(
+        self, database: sqlite3.Connection, name: str, on_write: Callable[[OSError | None], None]
+    ) -> None:
+        self._database = database
+        self._name = name
         self._on_write = on_write  # called after each write
-        self._data = base.with_name(base.name + ".spool")
-        self._meta = base.with_name(base.name + ".meta")
-        self._descriptor = -1
-        self._read = 0  # position of the next record to read
-        self._end = 0  # position of the next record to write
-        self._depth = 0
-        self._buffer = b""  # read ahead, from _buffer_at on
-        self._buffer_at = 0
-        if self._data.exists():
-            self._open()
-            self._recover()
+        self._depth: int = self._execute(
+            "SELECT count(*) FROM messages WHERE queue = ?").fetchone()[0]
 
     @property
     def depth(self) -> int:
         return self._depth
 
     def put(self, message: StoredMessage) -> None:
-        """Append a message; its deferral is lost, as in nsqd. OSError leaves the file unchanged."""
-        size = MESSAGE_HEADER_SIZE + len(message.body)
-        head = _record.pack(size, message.timestamp, message.attempts, message.id)
-        record = head + message.body
+        """Append a message; its deferral is lost, as in nsqd. Raises OSError."""
         try:
-            if self._descriptor < 0:
-                self._open()
-            written = os.pwrite(self._descriptor, record, self._end)
-            if written != len(record):
-                os.ftruncate(self._descriptor, self._end)
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            self._execute("INSERT INTO messages VALUES (?, ?, ?, ?, ?)",
+                          message.id, message.timestamp, message.body, message.attempts)
         except OSError as exc:
             self._on_write(exc)
             raise
         self._on_write(None)
-        self._end += len(record)
         self._depth += 1
 
     def get(self) -> StoredMessage:
         """Remove and return the first message; only while ``depth`` is not 0."""
-        message, self._read = self._message_at(self._read)
+        number, *values = self._execute(
+            f"SELECT rowid, {_COLUMNS} WHERE queue = ? ORDER BY rowid LIMIT 1").fetchone()
+        self._execute("DELETE FROM messages WHERE queue = ? AND rowid = ?", number)
         self._depth -= 1
-        if not self._depth:
-            self._truncate()
-        return message
+        return StoredMessage(*values)
 
     def peek(self) -> list[StoredMessage]:
-        messages = []
-        at = self._read
-        for _ in range(self._depth):
-            message, at = self._message_at(at)
-            messages.append(message)
-        return messages
+        rows = self._execute(f"SELECT {_COLUMNS} WHERE queue = ? ORDER BY rowid")
+        return [StoredMessage(*values) for values in rows]
 
     def clear(self) -> None:
-        if self._descriptor >= 0:
-            self._truncate()
+        self._execute("DELETE FROM messages WHERE queue = ?")
+        self._depth = 0
 
-    def close(self) -> None:
-        """Close the file and save the read position; delete an empty file."""
-        if self._descriptor < 0:
-            return
-        if not self._depth:
-            self.delete()
-            return
+    def _execute(self, statement: str, *values: object) -> sqlite3.Cursor:
         try:
-            self._meta.write_text(json.dumps({"read": self._read, "depth": self._depth}))
-        except OSError as exc:
-            logger.warning("%s: cannot be written: %s; messages that were read will be delivered"
-                           " again after the next start", self._meta, exc.strerror)
-        os.close(self._descriptor)
-        self._descriptor = -1
-
-    def delete(self) -> None:
-        self._meta.unlink(missing_ok=True)  # first: it must not outlive the file
-        self._data.unlink(missing_ok=True)
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
-        self._depth = self._read = self._end = 0
-
-    def _open(self) -> None:
-        self._descriptor = os.open(self._data, os.O_RDWR | os.O_CREAT, 0o600)
-
-    def _recover(self) -> None:
-        """Count the messages of an earlier run; remove an incomplete record at the end."""
-        file_size = os.fstat(self._descriptor).st_size
-        try:
-            position = int(json.loads(self._meta.read_text())["read"])
-        except (OSError, ValueError, LookupError, TypeError, OverflowError):
-            position = 0  # never closed cleanly
-        at = 0
-        while at < file_size:
-            if at == position:
-                # Must be the start of a record. Otherwise it is of another file, and all are read.
-                self._read, self._depth = at, 0
-            head = self._bytes_at(at, _size.size)
-            size = _size.unpack(head)[0] if len(head) == _size.size else 0
-            if size < MESSAGE_HEADER_SIZE or at + _size.size + size > file_size:
-                logger.warning("%s: damaged at its end: %s", self._data,
-                               counted(file_size - at, "byte"))
-                os.ftruncate(self._descriptor, at)
-                self._buffer = b""  # it may have the removed bytes
-                break
-            at += _size.size + size
-            self._depth += 1
-        self._end = at
-        if at == position:
-            self._read, self._depth = at, 0
-
-    def _message_at(self, at: int) -> tuple[StoredMessage, int]:
-        size, timestamp, attempts, message_id = _record.unpack(self._bytes_at(at, _record.size))
-        end = at + _size.size + size
-        body = self._bytes_at(at + _record.size, end - at - _record.size)
-        return StoredMessage(message_id, timestamp, body, attempts), end
-
-    def _bytes_at(self, at: int, size: int) -> bytes:
-        start = at - self._buffer_at
-        if start < 0 or start + size > len(self._buffer):
-            self._buffer = os.pread(self._descriptor, max(size, _READ_SIZE), at)
-            self._buffer_at, start = at, 0
-        return self._buffer[start:start + size]
-
-    def _truncate(self) -> None:
-        self._meta.unlink(missing_ok=True)  # first: it must not outlive the records
-        os.ftruncate(self._descriptor, 0)
-        self._depth = self._read = self._end = self._buffer_at = 0
-        self._buffer = b""
+            return self._database.execute(statement, (self._name, *values))
+        except sqlite3.Error as exc:
+            if "disk is full" in str(exc):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from exc
+            raise OSError(errno.EIO, str(exc)) from exc

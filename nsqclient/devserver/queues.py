@@ -76,12 +76,6 @@ class Backend:
     def clear(self) -> None:
         self._messages.clear()
 
-    def close(self) -> None:
-        """Keep the stored messages for the next start; memory ends with the process."""
-
-    def delete(self) -> None:
-        self._messages.clear()
-
 
 class NullBackend(Backend):
     """The backend of ephemerals: messages beyond ``mem_queue_size`` are dropped."""

@@ -1,7 +1,6 @@
 """The embedded nsqd over its TCP port, and its own parts of the HTTP API."""
 
 import logging
-import os
 import socket
 
 import pytest
@@ -10,6 +9,7 @@ import requests
 from nsqclient.devserver import Nsqd, Nsqlookupd
 from nsqclient.devserver.persistence import DataPathError
 from nsqclient.errors import ConfigError, InvalidMessageError
+from tests.devserver.test_persistence import fill_disk, free_disk
 from tests.support.servers.raw_client import ERROR, RESPONSE, RawClient
 from tests.support.waiting import wait_until
 
@@ -150,13 +150,13 @@ def test_start_that_fails_leaves_nothing_open(tmp_path):
     assert (tmp_path / "nsqd.dat").read_text() == "{"
 
 
-def test_publish_on_a_full_disk_fails(tmp_path, monkeypatch):
+def test_publish_on_a_full_disk_fails(tmp_path):
     with Nsqd(data_path=str(tmp_path), mem_queue_size=0) as nsqd, connect(nsqd) as client:
-        with monkeypatch.context() as patch:
-            patch.setattr("os.pwrite", lambda *_: 0)
-            answer = client.ask(pub(b"t", b"x"))
-            assert answer == (ERROR, b"E_PUB_FAILED PUB failed No space left on device")
-            assert nsqd.health() == "NOK - No space left on device"
+        fill_disk(nsqd._data)
+        answer = client.ask(pub(b"t", bytes(10_000)))
+        assert answer == (ERROR, b"E_PUB_FAILED PUB failed No space left on device")
+        assert nsqd.health() == "NOK - No space left on device"
+        free_disk(nsqd._data)
         nsqd.publish("t", b"x")
         assert nsqd.health() == "OK"
 
@@ -178,19 +178,18 @@ def test_publish_of_a_test_checks_its_arguments(body, defer, error, hint):
         assert not nsqd.has_topic("t")
 
 
-def test_stop_on_a_full_disk_logs_the_loss(tmp_path, monkeypatch, caplog):
+def test_stop_on_a_full_disk_logs_the_loss(tmp_path, caplog):
     """Messages in flight that cannot be written are counted in an ERROR; nothing stays locked."""
     with Nsqd(data_path=str(tmp_path)) as nsqd, consume(nsqd) as client:
-        nsqd.publish("t", b"x")
+        nsqd.publish("t", bytes(10_000))
         client.read_message()
-        monkeypatch.setattr(os, "pwrite", lambda descriptor, data, at: 0)
+        fill_disk(nsqd._data)
         nsqd.stop()
     errors = [each.getMessage() for each in caplog.records if each.levelno == logging.ERROR]
     assert len(errors) == 2
     assert errors[0].startswith(f"cannot write messages to {tmp_path}: No space left on device")
     assert errors[1] == (
         "t:c: not written to the disk and lost: 1 message (No space left on device)")
-    monkeypatch.undo()
     with Nsqd(data_path=str(tmp_path)) as again:
         assert again.health() == "OK"
 

@@ -1,7 +1,7 @@
-"""The data path: its lock, nsqd.dat, and the files of the queues."""
+"""The data path: its lock, nsqd.dat, and the messages on disk."""
 
-import json
-import os
+import subprocess
+import sys
 
 import pytest
 
@@ -21,17 +21,21 @@ def make_message(number, attempts=0, size=4):
     return StoredMessage(b"%016x" % number, number, b"b" * size, attempts)
 
 
-def crash(spool):
-    """Leave the files as the end of the process does."""
-    os.close(spool._descriptor)
-
-
-def filled(data, *numbers, size=4):
+def filled(data, *numbers):
     """Return the queue of topic t with messages of these numbers."""
-    spool = data.open_disk_queue("t", None)
+    queue = data.open_disk_queue("t", None)
     for number in numbers:
-        spool.put(make_message(number, size=size))
-    return spool
+        queue.put(make_message(number))
+    return queue
+
+
+def fill_disk(data):
+    """Let the database take no further page."""
+    data._database.execute("PRAGMA max_page_count = 1")
+
+
+def free_disk(data):
+    data._database.execute("PRAGMA max_page_count = 1073741823")
 
 
 def numbers(messages):
@@ -66,124 +70,62 @@ def test_damaged_metadata_is_an_error(data, tmp_path):
             data.load()
 
 
-def test_disk_queue_is_first_in_first_out(data, tmp_path):
-    spool = data.open_disk_queue("t", "c")
+def test_disk_queue_is_first_in_first_out(data):
+    queue, other = data.open_disk_queue("t", "c"), filled(data, 7)
     for number in range(3):
-        spool.put(make_message(number, attempts=number))
-    assert numbers(spool.peek()) == [0, 1, 2] and spool.depth == 3
-    taken = [spool.get() for _ in range(3)]
+        queue.put(make_message(number, attempts=number))
+    assert numbers(queue.peek()) == [0, 1, 2] and queue.depth == 3
+    taken = [queue.get() for _ in range(3)]
     assert [(m.timestamp, m.attempts, m.id, m.body) for m in taken] == [
         (number, number, b"%016x" % number, b"bbbb") for number in range(3)
     ]
-    assert (tmp_path / "t:c.spool").stat().st_size == 0
-    spool.close()
-    assert os.listdir(tmp_path) == []
+    assert queue.depth == 0 and numbers(other.peek()) == [7]
 
 
-def test_disk_queue_reads_all_records_after_a_crash(data, tmp_path):
-    spool = filled(data, *range(3))
-    spool.get()
-    file = tmp_path / "t.spool"
-    whole = file.read_bytes()
-    spool.delete()
-    file.write_bytes(whole[:-1])
+def test_a_cleared_queue_takes_new_messages(data):
+    queue = filled(data, 1, 2)
+    queue.clear()
+    assert queue.depth == 0 and queue.peek() == []
+    queue.put(make_message(3))
+    assert numbers(queue.peek()) == [3]
+
+
+def test_messages_outlive_the_process(tmp_path):
+    """A killed process has closed nothing."""
+    code = (
+        "import os, sys\n"
+        "from nsqclient.devserver.persistence import DataPath\n"
+        "from nsqclient.devserver.queues import StoredMessage\n"
+        "queue = DataPath(sys.argv[1]).open_disk_queue('t', None)\n"
+        "for number in range(4):\n"
+        "    queue.put(StoredMessage(b'%016x' % number, number, b'x'))\n"
+        "queue.get()\n"
+        "os._exit(0)\n")
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True, timeout=60)
+    data = DataPath(str(tmp_path))
     again = data.open_disk_queue("t", None)
-    assert numbers(again.peek()) == [0, 1] and again.depth == 2
-    again.put(make_message(5))
-    assert numbers(again.peek()) == [0, 1, 5]
-    again.delete()
+    assert numbers(again.peek()) == [1, 2, 3] and again.depth == 3
+    again.put(make_message(4))
+    assert numbers(again.peek()) == [1, 2, 3, 4]
+    data.close()
 
 
-def test_read_position_stays_valid_over_crashes(data, tmp_path):
-    spool = filled(data, *range(4))
-    spool.get()
-    spool.close()
-    crashed = data.open_disk_queue("t", None)
-    crashed.put(make_message(4))
-    crashed.get()
-    crash(crashed)
-    again = data.open_disk_queue("t", None)
-    assert numbers(again.peek()) == [1, 2, 3, 4] and again.depth == 4
-    crash(again)
-    last = data.open_disk_queue("t", None)
-    assert numbers(last.peek()) == [1, 2, 3, 4]
-    last.delete()
-    assert os.listdir(tmp_path) == []
-
-
-@pytest.mark.parametrize("empty", [
-    lambda spool: spool.clear(), lambda spool: spool.delete(),
-    lambda spool: [spool.get() for _ in range(spool.depth)],
-])
-@pytest.mark.parametrize("size", [4, 600_000])
-def test_read_position_ends_with_the_records(data, tmp_path, empty, size):
-    """An old position must not hide the messages of a file that was emptied since."""
-    spool = filled(data, *range(3), size=size)
-    spool.get()
-    spool.close()
-    crashed = data.open_disk_queue("t", None)
-    empty(crashed)
-    assert not (tmp_path / "t.meta").exists()
-    crashed.put(make_message(7, size=size))
-    crashed.put(make_message(8, size=size))
-    crash(crashed)
-    again = data.open_disk_queue("t", None)
-    assert numbers(again.peek()) == [7, 8]
-    again.delete()
-
-
-@pytest.mark.parametrize("position", [-34, 1, 35, 10**6, 10**30, 1e999])
-def test_read_position_of_another_file_is_ignored(data, tmp_path, position):
-    """A position that is neither the start of a record nor the end of the file is ignored."""
-    spool = filled(data, 1, 2)
-    spool.close()
-    (tmp_path / "t.meta").write_text(json.dumps({"read": position}))
-    again = data.open_disk_queue("t", None)
-    assert numbers(again.peek()) == [1, 2] and again.depth == 2
-    again.delete()
-
-
-def test_failed_write_leaves_the_file_unchanged(data, monkeypatch):
-    spool = filled(data, 1)
-    real = os.pwrite
-    monkeypatch.setattr(os, "pwrite", lambda fd, data, at: real(fd, data[:10], at))
-    with pytest.raises(OSError, match="No space left"):
-        spool.put(make_message(2))
-    monkeypatch.undo()
-    spool.put(make_message(3))
-    assert numbers(spool.peek()) == [1, 3]
-    spool.delete()
-
-
-def test_full_disk_is_logged_once_until_a_write_succeeds(data, monkeypatch, caplog):
-    spool = filled(data, 0)
-    monkeypatch.setattr(os, "pwrite", lambda fd, record, at: 0)
+def test_full_disk_is_logged_once_until_a_write_succeeds(data, caplog):
+    """An ERROR says which folder, why, and what follows."""
+    queue = filled(data, 0)
+    fill_disk(data)
     for number in range(3):
         with pytest.raises(OSError, match="No space left"):
-            spool.put(make_message(number))
+            queue.put(make_message(number, size=10_000))
     assert [each.levelname for each in caplog.records] == ["ERROR"]
-    assert data.write_error is not None
-    monkeypatch.undo()
-    spool.put(make_message(4))
-    assert data.write_error is None
-    spool.delete()
+    assert data.write_error is not None and numbers(queue.peek()) == [0]
+    free_disk(data)
+    queue.put(make_message(4, size=10_000))
+    assert data.write_error is None and numbers(queue.peek()) == [0, 4]
 
 
-def test_file_that_cannot_be_created_is_a_write_error(data, tmp_path):
-    spool = data.open_disk_queue("t", None)
-    (tmp_path / "t.spool").mkdir()
-    with pytest.raises(OSError, match="Is a directory"):
-        spool.put(make_message(1))
-    assert data.write_error is not None and spool.depth == 0
-
-
-def test_read_position_that_cannot_be_written_costs_duplicates(data, tmp_path, caplog):
-    spool = filled(data, 1, 2)
-    spool.get()
-    (tmp_path / "t.meta").mkdir()
-    spool.close()
-    assert [each.levelname for each in caplog.records] == ["WARNING"]
-    (tmp_path / "t.meta").rmdir()
-    again = data.open_disk_queue("t", None)
-    assert numbers(again.peek()) == [1, 2]
-    again.delete()
+def test_a_database_that_is_none_is_an_error(tmp_path):
+    (tmp_path / "messages.sqlite").write_bytes(b"x" * 5000)
+    for _ in range(2):  # the first one has released its lock
+        with pytest.raises(DataPathError, match="failed to open .*messages.sqlite: "):
+            DataPath(str(tmp_path))

@@ -20,7 +20,7 @@ def _refused(call, *arguments):
     return caught.value.status, caught.value.message
 
 
-def test_ping_info_stats_and_config_of_nsqd_are_read(server, nsqd):
+def test_ping_info_and_stats_of_nsqd_are_read(server, nsqd):
     nsqd.ping()
     info = nsqd.info()
     assert server.tcp_address.endswith(f":{info.tcp_port}") and info.version
