@@ -12,7 +12,7 @@ import random
 import re
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from http.cookiejar import DefaultCookiePolicy
 from typing import Any, NamedTuple
 from urllib.parse import quote_plus, urlsplit
@@ -38,13 +38,8 @@ from nsqclient.version import __version__
 
 logger: logging.Logger = logging.getLogger("nsqclient.cli")
 
-_MAX_REDIRECTS = 10
-#: Redirects that keep the method and the body.
-_KEEPS_BODY = (307, 308)
 #: Bytes read of an answer, so that its connection can be used again.
 _MAX_ANSWER = 1024 * 1024
-#: Headers that are sent to every host, in small letters.
-_OF_THE_BODY = frozenset(["content-type", "content-encoding", "content-language"])
 
 
 RETRY, DROP, DEAD_LETTER = ACTIONS = ("retry", "drop", "dead-letter")
@@ -87,45 +82,12 @@ class RequestFailed(Exception):
         self.action = action
 
 
-class _Session(requests.Session):
-    """Follows redirects, without the user's headers once another host is named.
-
-    A POST follows only redirects that keep method and body. Any other would become a GET, and the
-    message would be lost although the answer is 200.
-    """
-
-    def __init__(self, own_headers: Iterable[str]) -> None:
-        super().__init__()
-        #: Every header that does not describe the body may be a credential.
-        self._own_headers = [name for name in own_headers if name.lower() not in _OF_THE_BODY]
-
-    def get_redirect_target(self, resp: requests.Response) -> str | None:
-        if resp.request.method == "POST" and resp.status_code not in _KEEPS_BODY:
-            return None
-        found: str | None = super().get_redirect_target(resp)
-        return found
-
-    def rebuild_auth(
-        self, prepared_request: requests.PreparedRequest, response: requests.Response
-    ) -> None:
-        super().rebuild_auth(prepared_request, response)  # type: ignore[no-untyped-call] # theirs
-        former, url = str(response.request.url), str(prepared_request.url)
-        # An upgrade from http to https on the same host and port counts as the same destination.
-        is_elsewhere = self.should_strip_auth(former, url)  # type: ignore[no-untyped-call] # theirs
-        for name in self._own_headers:
-            if is_elsewhere:
-                prepared_request.headers.pop(name, None)
-            elif name in response.request.headers:  # requests drops each Cookie
-                prepared_request.headers[name] = response.request.headers[name]
-
-
 class Requester:
-    """Sends messages to URLs over one session.
+    """Sends messages to URLs over one session. Redirects are not followed.
 
     Args:
         is_get: GET with the message in the URL, in the place of ``%s``; otherwise POST.
-        headers: sent with each request. After a redirect to another host, port or scheme only
-            headers that describe the body are sent, because the others may be credentials.
+        headers: sent with each request.
         timeouts: seconds for the connection, and for the answer.
         tls: ``tls_*`` options for https; None: the certificate authorities of ``requests``.
 
@@ -143,9 +105,8 @@ class Requester:
     ) -> None:
         self._is_get = is_get
         self._timeouts = timeouts
-        self._session = session = _Session(headers)
+        self._session = session = requests.Session()
         session.trust_env = False
-        session.max_redirects = _MAX_REDIRECTS
         session.cookies.set_policy(DefaultCookiePolicy(allowed_domains=[]))
         for scheme in ("http://", "https://"):
             session.mount(scheme, HTTPAdapter(pool_maxsize=connections))
@@ -159,19 +120,17 @@ class Requester:
 
     def send(self, url: str, body: bytes) -> None:
         """Send one message. Raises RequestFailed if no status from 200 to 299 comes."""
+        method, data = "POST", body
+        if self._is_get:
+            method, url, data = "GET", url.replace("%s", quote_plus(body)), b""
         try:
-            if self._is_get:
-                response = self._session.get(
-                    url.replace("%s", quote_plus(body)), timeout=self._timeouts, stream=True)
-            else:
-                response = self._session.post(
-                    url, data=body, timeout=self._timeouts, stream=True)
+            response = self._session.request(
+                method, url, data=data, timeout=self._timeouts, stream=True,
+                allow_redirects=False)
             read_body(response, _MAX_ANSWER, Deadline(sum(self._timeouts)))
         except TooLarge:
             pass  # it has answered; the body is not needed
-        except (requests.exceptions.RequestException, urllib3.exceptions.HTTPError,
-                ValueError) as exc:
-            # ValueError: the Location is not a URL or not UTF-8.
+        except (requests.exceptions.RequestException, urllib3.exceptions.HTTPError) as exc:
             raise RequestFailed(f"{type(exc).__name__}: {exc}") from exc
         if not 200 <= response.status_code < 300:
             raise RequestFailed(f"HTTP {response.status_code}", response.status_code)

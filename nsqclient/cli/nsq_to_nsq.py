@@ -6,24 +6,21 @@ loss. When no destination accepts a message it is requeued and the consumer back
 
 from __future__ import annotations
 
-import functools
 import json
 import logging
 import random
-import socket
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
-from urllib.parse import urlsplit
 
 from nsqclient import (
     BatchHandler, Config, InvalidMessageError, Message, NSQError, PublishRejectedError,
 )
 from nsqclient.cli.consumers import Consumers
 from nsqclient.cli.flags import BOOL, NAME, NAMES, STRING, STRINGS, FlagError, Parsed, choice
-from nsqclient.cli.lines import Field, NotAnObject, in_flags, key_of, parse_object
+from nsqclient.cli.lines import NotAnObject, in_flags, key_of, parse_object
 from nsqclient.cli.load_balancing import (
     STRATEGIES, EpsilonGreedy, HostPool, RequestTimes,
 )
@@ -116,13 +113,10 @@ def _run(parsed: Parsed) -> int:
     try:
         with Signals(Second.EXIT) as signals:
             consumers = Consumers(values, config, signals)
-            own = {} if values["force"] else places(values["destination-nsqd-tcp-address"])
             for topic in dict.fromkeys(values["topic"]):
-                target = values["destination-topic"] or topic
                 copier = Copier(
-                    target, json_filter, destinations, producer_config, values["key-field"],
-                    bool(lookupds), own if target == topic else {},
-                    functools.partial(_end_endless, consumers, topic))
+                    values["destination-topic"] or topic, json_filter, destinations,
+                    producer_config, values["key-field"], bool(lookupds))
                 size = max(1, config.max_in_flight // 2)
                 consumers.add(topic, values["channel"], BatchHandler(copier, size, _MAX_WAIT),
                               workers=_WORKERS)
@@ -132,36 +126,15 @@ def _run(parsed: Parsed) -> int:
     return 0
 
 
-_ENDLESS = ("the destination %s is where the messages of %s come from: each message would be copied"
-            " again without end; give another --destination-topic, or --force")
-
-
 def _refuse_own_source(values: Mapping[str, Any]) -> None:
     if values["destination-topic"] and values["destination-topic"] not in values["topic"]:
         return
     for kind in ("nsqd-tcp-address", "lookupd-http-address"):
-        sources, destinations = places(values[kind]), places(values[f"destination-{kind}"])
-        for place in destinations.keys() & sources.keys():
-            topic = values["destination-topic"] or values["topic"][0]
-            raise FlagError(_ENDLESS % (destinations[place], topic))
-
-
-def _end_endless(consumers: Consumers, topic: str, address: str) -> None:
-    consumers.fail(_ENDLESS % (address, topic))
-
-
-def places(addresses: Iterable[str]) -> dict[tuple[str, int | None], str]:
-    """Resolve addresses: (IP address, port) -> address. Blocks: DNS."""
-    found: dict[tuple[str, int | None], str] = {}
-    for address in addresses:
-        parts = urlsplit(address if "://" in address else f"//{address}")
-        try:
-            port = parts.port
-            for info in socket.getaddrinfo(parts.hostname, port, type=socket.SOCK_STREAM):
-                found[str(info[4][0]), port] = address
-        except (OSError, ValueError):
-            found[address, None] = address
-    return found
+        for address in set(values[kind]).intersection(values[f"destination-{kind}"]):
+            raise FlagError(
+                f"the destination {address} is where the messages of"
+                f" {values['destination-topic'] or values['topic'][0]} come from: each message"
+                " would be copied again without end; give another --destination-topic, or --force")
 
 
 class Copier:
@@ -170,19 +143,12 @@ class Copier:
     Args:
         key_field: field of JSON messages whose value is the key; empty: no keys.
         copies_headers: whether the destination may take headers.
-        own: nsqds that messages must not come from; see ``places``.
-        on_own: called with the address of such an nsqd.
     """
 
     def __init__(
         self, topic: str, json_filter: JsonFilter, destinations: Destinations, config: Config,
         key_field: str = "", copies_headers: bool = False,
-        own: Mapping[tuple[str, int | None], str] = {},
-        on_own: Callable[[str], None] = lambda address: None,
     ) -> None:
-        self._own = own
-        self._on_own = on_own
-        self._is_own: dict[str, bool] = {}  # source address -> result
         self._key_field = key_field
         self._copies_headers = copies_headers
         self._topic = topic
@@ -194,9 +160,6 @@ class Copier:
         """Handle one batch. Blocks: until each message is stored or refused."""
         under_way = []
         for message in messages:
-            if self._own and self._comes_from_own(message.nsqd_address):
-                message.requeue(delay=0, backoff=False)
-                continue
             body = self._filtered(message)
             if body is None:
                 message.finish()
@@ -217,13 +180,6 @@ class Copier:
                 self._requeue(message, exc)
             else:
                 message.finish()
-
-    def _comes_from_own(self, address: str) -> bool:
-        if address not in self._is_own:
-            self._is_own[address] = not self._own.keys().isdisjoint(places([address]))
-        if self._is_own[address]:
-            self._on_own(address)
-        return self._is_own[address]
 
     def _options_of(self, message: Message) -> dict[str, Any]:
         """Return a message's key and headers, if partitioned. Raises InvalidMessageError."""
@@ -348,20 +304,17 @@ class JsonFilter:
                 return None
         if not self._whitelist:
             return body
-        parts = [
-            f"{json.dumps(name, ensure_ascii=False)}:{fields[name].text}"
-            for name in self._whitelist if name in fields
-        ]
-        return ("{" + ",".join(parts) + "}").encode("utf-8", "surrogateescape")
+        passed = {name: fields[name] for name in self._whitelist if name in fields}
+        text = json.dumps(passed, ensure_ascii=False, separators=(",", ":"))
+        return text.encode("utf-8", "replace")
 
 
-def matches(field: Field, wanted: str) -> bool:
+def matches(value: Any, wanted: str) -> bool:
     """Compare the value of a field with text, as the original does.
 
-    Strings must be the same, numbers of equal value; nothing else matches. Whole numbers are
-    compared exactly, however many digits they have.
+    Strings must be identical and numbers equal; nothing else matches. Whole numbers are compared
+    exactly.
     """
-    value = field.value
     if isinstance(value, str):
         return value == wanted
     if isinstance(value, bool) or not isinstance(value, (int, float)):

@@ -82,45 +82,12 @@ def requester(is_get=False, **headers):
     return Requester(is_get=is_get, headers=headers, connections=2, timeouts=(2.0, 5.0))
 
 
-@pytest.mark.parametrize("status", [301, 302, 303, 400, 404, 500, 503])
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308, 400, 404, 500, 503])
 def test_a_status_outside_200_to_299_is_a_failure(server, status):
-    """A POST that would be turned into a GET has not arrived either."""
     server.status, server.headers = status, {"Location": "/elsewhere"}
     with pytest.raises(RequestFailed, match=str(status)):
         requester().send(server.url, b"x")
     assert len(server.requests) == 1
-
-
-@pytest.mark.parametrize("status", [307, 308])
-def test_redirects_that_keep_the_body_are_followed(server, status):
-    server.headers = {"Location": "/new"}
-    server.decide = lambda request: 200 if request.path == "/new" else status
-    requester().send(server.url, b"x")
-    assert server.bodies() == [b"x", b"x"]
-    server.decide = lambda request: status
-    with pytest.raises(RequestFailed, match="redirects"):
-        requester().send(server.url, b"x")
-
-
-@pytest.mark.parametrize("status", [307, 308])
-@pytest.mark.parametrize("is_get", [False, True])
-def test_a_redirect_to_another_host_carries_no_credentials(server, status, is_get):
-    secrets = {"Authorization": "Bearer x", "Cookie": "a=b", "X-Api-Key": "k"}
-    elsewhere = server.url.replace("127.0.0.1", "localhost")
-    ways = {"/": f"{server.url}/same", "/same": f"{elsewhere}/other", "/other": f"{server.url}/end"}
-
-    def decide(request):
-        server.headers = {"Location": ways.get(request.path, "")}
-        return status if request.path in ways else 200
-
-    server.decide = decide
-    sender = requester(is_get=is_get, **secrets, **{"Content-Type": "text/x"})
-    sender.send(f"{server.url}/", b"x")
-    seen = [(request.path, {name: request.headers.get(name) for name in secrets},
-             request.headers["Content-Type"]) for request in server.requests]
-    nothing = dict.fromkeys(secrets)
-    assert seen == [("/", secrets, "text/x"), ("/same", secrets, "text/x"),
-                    ("/other", nothing, "text/x"), ("/end", nothing, "text/x")]
 
 
 class Fake:
