@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 
 from nsqclient.cli.flags import (
     CommandLineError, Flag, FlagError, Kind, Parsed, Texts, check_required,
-    in_environment, in_table, keys, load_toml, misspelt_variables,
+    in_environment, in_table, keys, load_toml,
 )
 from nsqclient.errors import ConfigError, NSQError
 from nsqclient.runtime.arguments import closest
@@ -126,7 +126,7 @@ class Command:
     def run(self, words: Sequence[str], program: CommandGroup | None = None) -> int:
         """Run a command line; return the exit status.
 
-        ``program``: all commands, whose flags and variables are not reported as mistakes.
+        ``program``: all commands; a configuration file may have keys for any of them.
         """
         path = f"nsqclient {self.name}"
         try:
@@ -165,7 +165,6 @@ class Command:
                     and not equals else "flags begin with --"
                 raise FlagError(
                     f"unexpected argument {name + '=...' if equals else name!r}: {hint}")
-            self._warn_of_variables(program or self)
             self._fill(given, in_environment(self.flags.values(), os.environ))
             if given.get("config"):
                 self._fill(given, self._in_file(given["config"], program or self))
@@ -234,17 +233,6 @@ class Command:
 
     def keys(self) -> dict[str, Flag]:
         return keys(self.flags.values(), self.config_names)
-
-    def _warn_of_variables(self, program: Command | CommandGroup) -> None:
-        """Report each variable that is probably misspelt, once for a worker and its processes."""
-        others = (flag for command in program.commands() for flag in command.flags.values())
-        misspelt = misspelt_variables(self.flags.values(), os.environ, others)
-        if misspelt:
-            from nsqclient.worker.lifeline import has_parent  # most commands never need it
-
-            for name, meant in ({} if has_parent(os.environ) else misspelt).items():
-                sys.stderr.write(f"{self.name}: warning: ${name} is not read: did you mean"
-                                 f" ${meant}?\n")
 
 
 class CommandGroup:

@@ -16,7 +16,6 @@ from nsqclient.protocol.names import is_valid_name
 from nsqclient.runtime.addresses import parse_listen_address
 from nsqclient.runtime.arguments import closest
 from nsqclient.runtime.deadline import format_duration, parse_duration
-from nsqclient.secrets import SECRETS
 
 
 class CommandLineError(Exception):
@@ -167,9 +166,6 @@ def check_required(values: Mapping[str, Any], *names: str, count: int = 1) -> No
 
 Texts = dict[str, tuple[str, list[str]]]
 
-#: Similarity above which a variable counts as misspelt. Kubernetes sets variables for each service,
-#: such as NSQD_PORT_4150_TCP_ADDR, and so do other programs.
-_LIKENESS = 0.8
 #: Flags accepted only on the command line, and flags not accepted in a file.
 _ONLY_TYPED = ("version", "yes")
 _NOT_IN_FILES = (*_ONLY_TYPED, "config")
@@ -202,31 +198,6 @@ def in_environment(flags: Iterable[Flag], environ: Mapping[str, str]) -> Texts:
                 texts = [part.strip() for part in texts[0].split(separator) if part.strip()]
             found[flag.name] = f"${name}", texts
     return found
-
-
-def misspelt_variables(
-    flags: Iterable[Flag], environ: Mapping[str, str], others: Iterable[Flag]
-) -> dict[str, str]:
-    """Return the variables that are not read, each with the name that was probably meant.
-
-    ``others``: the flags of all commands; read only if a variable looks misspelt.
-    """
-    known = [name for flag in flags for name in variables(flag)]
-    known += [f"NSQCLIENT_{name.upper()}{suffix}" for name in SECRETS for suffix in ("", "_FILE")]
-    by_rest = {_without_prefix(name): name for name in known}
-    found = {}
-    for name in environ:
-        if name.startswith("NSQ") and name not in known:
-            close = closest(_without_prefix(name), by_rest, _LIKENESS)
-            if close:
-                found[name] = by_rest[close]
-    read = {name for flag in others for name in variables(flag)} if found else ()
-    return {name: meant for name, meant in found.items() if name not in read}
-
-
-def _without_prefix(name: str) -> str:
-    """Strip the prefix, which would make all names similar."""
-    return re.sub("^NSQ(CLIENT)?_?", "", name)
 
 
 def _plural(name: str, after_s: str, other: str) -> str:

@@ -29,11 +29,11 @@ _LAZY = (Awaitable, Generator, AsyncGenerator)
 _PLAIN = frozenset([type(None), bool, int, float, str, bytes, list, tuple, dict, set])
 
 
-def closest(name: str, known: Iterable[str], likeness: float = 0.6) -> str:
+def closest(name: str, known: Iterable[str]) -> str:
     """Return the most similar name, or ""."""
     import difflib  # imported here, so that commands start faster
 
-    close = difflib.get_close_matches(name, list(known), 1, likeness)
+    close = difflib.get_close_matches(name, list(known), 1)
     return close[0] if close else ""
 
 

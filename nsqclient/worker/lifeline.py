@@ -13,7 +13,6 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from nsqclient.runtime.threads import LibraryThread
@@ -104,11 +103,6 @@ class Lifeline:
         except OSError:
             return  # full, or the parent is gone: the watch sees to that
         self._unsent = self._unsent[sent:]
-
-
-def has_parent(environ: Mapping[str, str]) -> bool:
-    """True if a supervisor has started this process. Call it before ``attach()``."""
-    return _VARIABLE in environ
 
 
 _attached: list[Lifeline | None] = []

@@ -9,7 +9,7 @@ import pytest
 from nsqclient.cli import build_program
 from nsqclient.cli.command import Command
 from nsqclient.cli.flags import (
-    BOOL, DURATION, INT, PATH, STRING, STRINGS, CommandLineError, FlagError, misspelt_variables,
+    BOOL, DURATION, INT, PATH, STRING, STRINGS, CommandLineError, FlagError,
 )
 from nsqclient.cli.tool_flags import COUNT, OPTIONS, POSITIVE, ToolFlags, add_http_timeouts
 from tests.support.processes import CHECKOUT, LIMIT
@@ -222,33 +222,6 @@ def test_a_wrong_value_or_name_is_a_usage_error(read, environ, file, said):
     with pytest.raises(FlagError) as caught:
         read((), environ, file)
     assert said in str(caught.value) and "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("name, meant", [
-    ("NSQ_LOOKUPD_HTTP_ADRESSES", "NSQ_LOOKUPD_HTTP_ADDRESSES"),
-    ("NSQLOOKUPD_HTTP_ADDRESSES", "NSQ_LOOKUPD_HTTP_ADDRESSES"),
-    ("NSQD_TCP_ADRESS", "NSQD_TCP_ADDRESS"),
-    ("NSQ_NSQD_TCP_ADDRESSES", "NSQD_TCP_ADDRESSES"),
-    ("NSQ_AUTH_SECRET", "NSQCLIENT_AUTH_SECRET"),
-    ("NSQCLIENT_AUTH_SECERT_FILE", "NSQCLIENT_AUTH_SECRET_FILE"),
-])
-def test_a_misspelt_variable_is_noticed(name, meant):
-    assert misspelt_variables(build().flags.values(), {name: "x"}, ()) == {name: meant}
-
-
-@pytest.mark.parametrize("name", [
-    "NSQ_TOPIC", "NSQD_TCP_ADDRESSES", "NSQCLIENT_AUTH_SECRET", "NSQCLIENT_TLS_KEY_PASSWORD_FILE",
-    # read by other commands
-    "NSQD_HTTP_ADDRESSES", "NSQ_TOPICS", "NSQ_AUTH_SECRET_FILE", "NSQ_GZIP",
-    # of other programs, and those that Kubernetes sets for services called nsqd, nsq, nsqlookupd
-    "NSQ_BIN", "NSQ_TOPIC_ORDERS", "NSQD_PORT", "NSQD_PORT_4150_TCP", "NSQD_PORT_4150_TCP_ADDR",
-    "NSQD_SERVICE_HOST", "NSQD_SERVICE_PORT_TCP", "NSQ_SERVICE_HOST", "NSQ_PORT", "NSQ_HOST",
-    "NSQLOOKUPD_PORT_4161_TCP_ADDR", "NSQLOOKUPD_SERVICE_PORT_HTTP", "NSQADMIN_PORT", "NSQ_VERSION",
-    "PATH", "TOPCI",
-])
-def test_the_variables_of_other_programs_are_left_alone(name):
-    others = (flag for command in build_program().commands() for flag in command.flags.values())
-    assert misspelt_variables(build().flags.values(), {name: "x"}, others) == {}
 
 
 def test_closed_streams_are_devnull():

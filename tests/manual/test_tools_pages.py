@@ -262,13 +262,6 @@ def test_the_commands_of_the_configuration_page_work(terminal: Terminal, cluster
     cluster.nsqd.publish_many("orders", [b"order 1", b"order 2", b"order 3"])
     assert (first.end(), second.end()) == (0, 0), first.log + second.log
     assert (first.output, second.output) == ("order 1\n", "order 1\norder 2\n")
-    [warning] = named("configuration misspelt variable")
-    warned = terminal.start(warning.commands[0])
-    soon(lambda: len(channels(cluster.nsqd, "orders")) == 1, "a tail of orders")
-    cluster.nsqd.publish("orders", b"order 1")
-    assert warned.end() == 0, warned.log
-    _, said, message = terminal.here(warning.text).splitlines()
-    assert warned.log.splitlines()[0] == said and warned.output == f"{message}\n"
     [mistake] = named("configuration mistakes")
     wrong = terminal.start(mistake.commands[0])
     assert wrong.end() == 2

@@ -67,13 +67,6 @@ _TABLE = {
         Mutant("copy_fin_too_soon", "nsq_to_nsq finishes what its destination has stored",
                "wait()\n            except", "pass\n            except",
                "test_a_message_is_finished_when_it_is_stored_and_only_then")],
-    ("nsqclient/cli/flags.py", "tests/cli/test_command.py"): [
-        Mutant("sources_likeness", "the variables of other programs are left alone",
-               "_LIKENESS = 0.8", "_LIKENESS = 0.6",
-               "test_the_variables_of_other_programs_are_left_alone"),
-        Mutant("sources_other_commands", "the variables of other commands are no mistakes",
-               "for flag in others for name in variables(flag)}", "for flag in () for name in ()}",
-               "test_the_variables_of_other_programs_are_left_alone")],
     ("nsqclient/cli/topics.py", "tests/cli/test_topics.py"): [
         Mutant("topic_asks", "an action on a cluster asks first",
                'if not parsed.values["yes"]:', "if False:",
