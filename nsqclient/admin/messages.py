@@ -16,6 +16,7 @@ import base64
 import contextlib
 import json
 import logging
+import re
 import threading
 import time
 import uuid
@@ -217,18 +218,13 @@ _MAX_IN_FLIGHT = 10
 _LONGEST = 20.0
 _CHECK_INTERVAL = 0.5
 _STOP_TIMEOUT = 2.0
-_DEAD_LETTER_SUFFIXES = ("dead", "dead_letter", "dead_letters", "deadletter", "deadletters",
-                         "dead-letter", "dead-letters", "dlq")
+_DEAD_LETTER_TOPIC = re.compile(r"(.+)[._-](dead|dead[_-]?letters?|dlq)", re.IGNORECASE)
 
 
 def source_of_dead_letters(topic: str) -> str:
     """Return the topic whose dead letters a topic holds, judged by its name; empty if unknown."""
-    name = topic.lower()
-    for end in sorted(_DEAD_LETTER_SUFFIXES, key=len, reverse=True):
-        for joint in ".-_":
-            if name.endswith(joint + end) and len(name) > len(end) + 1:
-                return topic[:-len(end) - 1]
-    return ""
+    found = _DEAD_LETTER_TOPIC.fullmatch(topic)
+    return found[1] if found else ""
 
 
 class Replayer:
