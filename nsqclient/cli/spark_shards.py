@@ -12,7 +12,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from nsqclient.cli import spark_run
@@ -33,8 +33,10 @@ from nsqclient.spark.session import reason_of
 from nsqclient.worker.status_server import Response, serve_status
 
 if TYPE_CHECKING:
+    from prometheus_client.core import Metric
+
     from nsqclient.spark.shards.listing import ShardStatus
-    from nsqclient.spark.shards.owners import ShardOwners
+    from nsqclient.spark.shards.owners import ShardOwner, ShardOwners
 
 logger: logging.Logger = logging.getLogger("nsqclient.cli")
 
@@ -168,7 +170,6 @@ def _serve_metrics(
     if not address:
         return contextlib.nullcontext([])
     from nsqclient.metrics.prometheus import render
-    from nsqclient.metrics.spark import owner_metrics, shard_metrics
 
     def scrape() -> Response:
         found = list(owners.owners.values())
@@ -241,7 +242,6 @@ def status(parsed: Parsed) -> int:
     now = time.time()
     if values["metrics"]:
         from nsqclient.metrics.prometheus import render
-        from nsqclient.metrics.spark import shard_metrics
 
         sys.stdout.write(render(shard_metrics(shards, now))[1].decode())
     elif values["json"]:
@@ -308,3 +308,62 @@ def _as_json(one: ShardStatus, now: float) -> dict[str, Any]:
         "lag_messages": one.lag_messages, "lag_bytes": one.lag_bytes,
         "lag_seconds": round(one.lag_seconds(now), 3), "last_write": written,
         "stored_bytes": one.stored_bytes, "depth": one.depth, "in_flight": one.in_flight}
+
+
+# -- the state of shards as metrics
+
+_SHARD = ("topic", "channel", "nsqd")
+
+
+def shard_metrics(shards: Sequence[ShardStatus], now: float) -> Iterator[Metric]:
+    """Build the metrics of shards. ``now``: seconds since 1970."""
+    from nsqclient.metrics.prometheus import gauge
+
+    values: list[tuple[str, str, Callable[[ShardStatus], float | None]]] = [
+        ("segment", "number of the newest segment", lambda one: one.segment),
+        ("committed_segment", "number of the last segment that Spark has committed",
+         lambda one: one.committed),
+        ("lag_messages", "stored messages that Spark has not committed",
+         lambda one: one.lag_messages),
+        ("lag_bytes", "bytes of segments that Spark has not committed", lambda one: one.lag_bytes),
+        ("lag_seconds", "age in seconds of the oldest message that Spark has not committed",
+         lambda one: one.lag_seconds(now)),
+        ("last_write_timestamp_seconds", "Unix time at which the newest segment was stored",
+         lambda one: one.written or None),
+        ("stored_bytes", "bytes of all kept segments", lambda one: one.stored_bytes),
+        ("nsqd_depth", "messages waiting at nsqd", lambda one: one.depth),
+        ("nsqd_in_flight", "messages in flight from nsqd to its consumers",
+         lambda one: one.in_flight),
+    ]
+    yield gauge("nsq_spark_shard_owner", "1, with the process that wrote last as a label",
+                (*_SHARD, "owner"), [((*_labels(one), one.owner), 1) for one in shards])
+    for name, text, value in values:
+        samples = [(_labels(one), value(one)) for one in shards]
+        yield gauge(f"nsq_spark_shard_{name}", text, _SHARD,
+                    [(labels, found) for labels, found in samples if found is not None])
+
+
+def owner_metrics(owners: Sequence[ShardOwner]) -> Iterator[Metric]:
+    from nsqclient.metrics.prometheus import counter, gauge
+
+    values: list[tuple[Any, str, str, Callable[[ShardOwner], float]]] = [
+        (gauge, "in_flight", "messages received but not yet finished",
+         lambda one: one.ingest.in_flight),
+        (gauge, "connections", "connections to the nsqd", lambda one: one.ingest.connections),
+        (gauge, "paused", "1 while RDY is 0 because Spark is behind or the storage fails",
+         lambda one: one.is_paused),
+        (counter, "redelivered", "messages received with more than one attempt",
+         lambda one: one.log.redelivered),
+        (counter, "copies_dropped",
+         "duplicates of stored messages, finished without being stored again",
+         lambda one: one.log.copies_dropped),
+        (counter, "lost_creates", "segments that another owner created first",
+         lambda one: one.log.lost_creates),
+    ]
+    for kind, name, text, value in values:
+        yield kind(f"nsq_spark_owner_{name}", text, _SHARD,
+                   [(_labels(one.status()), value(one)) for one in owners])
+
+
+def _labels(shard: ShardStatus) -> tuple[str, str, str]:
+    return shard.topic, shard.channel, shard.nsqd

@@ -10,7 +10,7 @@ import pytest
 import requests
 
 from nsqclient.cli.spark import main
-from nsqclient.metrics.spark import shard_metrics
+from nsqclient.cli.spark_shards import shard_metrics
 from nsqclient.metrics.prometheus import render
 from nsqclient.cli.spark_shards import draw
 from nsqclient.producer.producer import Producer
