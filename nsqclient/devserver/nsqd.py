@@ -11,14 +11,13 @@ from collections.abc import Callable, Sequence
 from functools import update_wrapper
 from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec
 
-from nsqclient.devserver import stats
 from nsqclient.devserver.acceptor import Acceptor
 from nsqclient.devserver.broker import Broker, BrokerError, TopicChange
 from nsqclient.devserver.command_handler import CommandHandler
 from nsqclient.devserver.engine import Engine, Observer
 from nsqclient.devserver.faults import Faults, ReceivedCommand
 from nsqclient.devserver.lookupd_peers import LookupdPeers
-from nsqclient.devserver.nsqd_http import NsqdHTTPServer
+from nsqclient.devserver.nsqd_http import NsqdHTTPServer, producer_stats, topic_stats
 from nsqclient.devserver.options import NsqdOptions, TLSPolicy
 from nsqclient.devserver.persistence import DataPath
 from nsqclient.devserver.protocol.commands import NSQD_VERSION, python_version
@@ -387,10 +386,9 @@ class Nsqd:
         with self._engine as broker:
             sessions = self._sessions.by_number()
             return {
-                "topics": stats.topics(broker, sessions, topic, channel, include_clients),
-                "producers": (
-                    stats.producers(sessions.values(), topic) if include_clients else None
-                ),
+                "topics": topic_stats(broker, sessions, topic, channel, include_clients),
+                "producers":
+                    producer_stats(sessions.values(), topic) if include_clients else None,
             }
 
     def registrations(self) -> list[tuple[str, str | None]]:

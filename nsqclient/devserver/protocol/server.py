@@ -24,7 +24,7 @@ from enum import Enum
 from itertools import chain
 from typing import TypeVar
 
-from nsqclient.devserver.protocol import commands, identify
+from nsqclient.devserver.protocol import commands
 from nsqclient.devserver.protocol.commands import (
     Auth, ClientSettings, Cls, CommandError, Dpub, Event, Fin, Identify, Ignored, Mpub, OpenTopic,
     Pub, ServerLimits, Touch,
@@ -377,9 +377,9 @@ class ServerProtocol:
         self._body("IDENTIFY", self._take_identify)
 
     def _take_identify(self, body: bytes) -> None:
-        fields = identify.decode(body)
-        self.settings = identify.negotiate(fields, self.settings, self._limits)
-        answer = identify.response(self.settings, self._limits)
+        fields = commands.decode_identify(body)
+        self.settings = commands.negotiate(fields, self.settings, self._limits)
+        answer = commands.identify_response(self.settings, self._limits)
         self._events.append(Identify(self.settings, answer))
 
     def _auth(self, params: list[bytes]) -> None:

@@ -3,14 +3,15 @@
 import pytest
 
 from nsqclient.devserver.protocol.commands import ClientSettings, ServerLimits
-from nsqclient.devserver.protocol.commands import encode_json, parse_number
-from nsqclient.devserver.protocol.identify import decode, negotiate
+from nsqclient.devserver.protocol.commands import (
+    decode_identify, encode_json, negotiate, parse_number,
+)
 
 FRESH = ClientSettings(30_000, 60_000, 16_384, 250)
 
 
 def settle(current=FRESH, **fields):
-    return negotiate(decode(encode_json(fields)), current, ServerLimits())
+    return negotiate(decode_identify(encode_json(fields)), current, ServerLimits())
 
 
 def test_zero_keeps_and_minus_one_turns_off():
