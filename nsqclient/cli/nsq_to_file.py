@@ -33,7 +33,7 @@ from nsqclient.cli.flags import (
 )
 from nsqclient.cli.lines import FORMATS, Renderer
 from nsqclient.cli.tool_flags import (
-    COUNT, LOG_LEVEL, POSITIVE, ToolFlags, add_http_timeouts, read_consumer_config,
+    COUNT, POSITIVE, ToolFlags, add_http_timeouts, read_consumer_config,
 )
 from nsqclient.display import counted
 from nsqclient.cluster.cluster import Cluster
@@ -129,8 +129,7 @@ def build_command() -> ToolFlags:
               " file is its last argument and in $NSQ_FILE")
     flags.add_sources()
     add_http_timeouts(flags, POSITIVE)
-    # Only the original of this tool checks it after the flags: status 1, not 2.
-    flags.add_common(LOG_LEVEL._replace(choices=()))
+    flags.add_common()
     flags.add("log-prefix", STRING, "[nsq_to_file] ", "prefix of the log lines of this command")
     return flags
 

@@ -7,7 +7,6 @@ the addresses that were given, each further one the port two above the one befor
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -29,9 +28,6 @@ if TYPE_CHECKING:
     from nsqclient.devserver.partitioned.cluster import PartitionedCluster
 
 PROGRAM = "nsqd"
-
-#: Collections of the second generation before one of all objects; Python's default is 10.
-_FULL_COLLECTION = 1000
 
 _TOPIC_KINDS = ("ordered", "extended")
 _MOST_PARTITIONS = 255
@@ -156,8 +152,6 @@ def build_command() -> Command:
 
 def _build(parsed: Parsed) -> Server:
     values = parsed.values
-    # A full collection stops all threads for 0.4 s with half a million stored messages.
-    gc.set_threshold(*gc.get_threshold()[:2], _FULL_COLLECTION)
     # An empty one means any address and port, as in Go.
     host, tcp_port = parse_listen_address(values["tcp-address"] or ":0", "tcp-address")
     http_host, http_port = _optional_address(values, "http-address")

@@ -11,7 +11,6 @@ import contextlib
 import logging
 import os
 import re
-import resource
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -143,17 +142,12 @@ class ToolFlags(Command):
         examples: Iterable[tuple[str, str]] = (), *, has_logs: bool = True, **others: Any,
     ) -> None:
         def with_logs(parsed: Parsed) -> int:
-            level = LEVELS.get(parsed.values["log-level"].lower())
-            if level is None:
-                raise FlagError(f"--log-level is invalid: use {', '.join(LEVELS)}")
-            if not has_logs:
-                return body(parsed)
             with log_lines(
                     LineFormatter("%(asctime)s %(levelname)s %(message)s", "%Y/%m/%d %H:%M:%S"),
-                    level):
+                    LEVELS[parsed.values["log-level"]]):
                 return body(parsed)
 
-        super().__init__(name, with_logs, summary, examples, **others)
+        super().__init__(name, with_logs if has_logs else body, summary, examples, **others)
 
     def add_topic(self, kind: Kind = NAME, channel: str | None = None) -> None:
         """Add ``--topic``, which is required, and ``--channel`` with its default."""
@@ -206,12 +200,12 @@ class ToolFlags(Command):
         self.add("dead-letter-envelope", BOOL, True, "publish dead letters as JSON objects with"
                  " the body and details of the failure;\n      =false: only the body")
 
-    def add_common(self, log_level: Kind = LOG_LEVEL, quiet: bool = False) -> None:
+    def add_common(self, quiet: bool = False) -> None:
         self.group("Other")
         default = "error" if quiet else "info"
         self.add("config", PATH, "", "configuration file (TOML); flags and environment variables"
                  "\n      (such as $NSQ_LOG_LEVEL, one for each flag) take precedence over it")
-        self.add("log-level", log_level, default,
+        self.add("log-level", LOG_LEVEL, default,
                  "minimum level to log: debug, info, warn, error or fatal")
         self.add("version", BOOL, False, "print the version")
 
@@ -343,18 +337,8 @@ class Server(Protocol):
         ...
 
 
-def raise_descriptor_limit() -> None:
-    """Raise the soft limit of open files, as Go does. 1024 files end at some 300 clients."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    except (OSError, ValueError):
-        pass  # macOS refuses "unlimited"; the limit stays
-
-
 def serve(server: Server, parsed: Parsed, program: str) -> int:
     """Run a server until SIGINT or SIGTERM; return the exit status. Main thread only."""
-    raise_descriptor_limit()
     formatter = _GoFormatter(parsed.values["log-prefix"])
     with log_lines(formatter, LEVELS[parsed.values["log-level"]]), Signals(Second.EXIT) as signals:
         try:
