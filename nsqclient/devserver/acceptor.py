@@ -1,4 +1,4 @@
-"""A listening socket: one thread accepts clients, and each is served. Not specific to NSQ."""
+"""``Acceptor``: a listening socket and the thread that accepts clients. Not specific to NSQ."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from nsqclient.runtime.transport import listen
 
 logger: logging.Logger = logging.getLogger("nsqclient.devserver")
 
-#: Seconds of rest after a client could not be served.
+#: Seconds to wait after a client could not be served.
 _PAUSE = 0.05
-#: Connections that may wait in the kernel; the client's system tries again after a second.
+#: Connections that may wait in the kernel; further clients connect a second later.
 _BACKLOG = 1024
-#: Clients with a thread each; a further one is closed.
+#: Maximum number of clients with a thread each; further connections are closed.
 _MOST_THREADS = 1000
 
 
@@ -153,7 +153,7 @@ class Acceptor:
             daemon=True,
         )
         with self._lock:
-            # Not removed by themselves, so that stop() also joins threads that are about to end.
+            # Threads do not remove themselves, so stop() also joins those that are about to end.
             for old in [old for old in self._clients if not old.is_alive()]:
                 del self._clients[old]
             if len(self._clients) >= _MOST_THREADS:

@@ -100,7 +100,7 @@ class Authorizer:
             return self._authenticate(event.secret)
         if isinstance(event, Sub):
             self._authorize("SUB", event.topic, event.channel)
-        elif isinstance(event, OpenTopic):  # stands before every MPUB
+        elif isinstance(event, OpenTopic):  # precedes every MPUB
             self._authorize("MPUB", event.topic, "")
         elif isinstance(event, (Pub, Dpub)):
             self._authorize(type(event).__name__.upper(), event.topic, "")
@@ -174,7 +174,7 @@ def fetch(url: str, most: int = MAX_ANSWER) -> bytes:
 
     Not with ``requests``: a secret may be in the URL, and urllib3 logs URLs at DEBUG.
     """
-    import urllib.error  # a server without AUTH starts without it
+    import urllib.error  # a server without AUTH does not need it
     import urllib.request
     from http.client import HTTPException
 

@@ -119,7 +119,7 @@ class Broker:
     def prepare_topic(
         self, name: str, channels: Iterable[str], now: float, paused: bool = False
     ) -> Topic:
-        """Create a topic and channels of it before any message flows, so that all get it."""
+        """Create a topic with channels before any message moves, so that each gets all messages."""
         topic = self.open_topic(name)
         topic.paused, was_paused = True, topic.paused
         try:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 AuthResult = Union[CommandError, dict[str, Any], None]
 
 
-#: In ms. With ``--msg-timeout`` 0 or less nsqd finds a message timed out when it next looks.
+#: Milliseconds: nsqd takes a ``--msg-timeout`` of 0 or less, and messages time out at once.
 _LEAST_TIMEOUT = 1
 #: Seconds that a TLS handshake may take: nsqd's.
 HANDSHAKE_TIMEOUT = 5.0
@@ -67,7 +67,7 @@ class NegotiatedLayers:
         return self._tls is not None and self._tls.is_established
 
     def handshake_due(self) -> float:
-        """When the TLS handshake must be over, on the monotonic clock; endless if it is."""
+        """Deadline of the TLS handshake, on the monotonic clock; infinite if none is pending."""
         return float("inf") if self._tls is None or self._tls.is_established else self._due
 
     def common_name(self) -> str:
@@ -102,7 +102,7 @@ class _Answer(NamedTuple):
 
 
 class CommandHandler:
-    """One client's commands. Every method runs under the engine's lock, save ``release``."""
+    """Executes one client's commands. All methods but ``release`` need the engine's lock."""
 
     def __init__(
         self, core: ServerProtocol, faults: Faults, number: int, layers: NegotiatedLayers

@@ -125,7 +125,7 @@ class Engine(Generic[B]):
                 broker.scheduler.tick(self._now)
 
     def _notify_observers(self) -> None:
-        """Call the observers; the thread with the lock also reports changes that come meanwhile."""
+        """Call the observers. The thread with the lock also reports changes added meanwhile."""
         while self._changes and self._notifying.acquire(blocking=False):
             try:
                 while self._changes:

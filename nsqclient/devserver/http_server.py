@@ -1,4 +1,4 @@
-"""The HTTP servers of the embedded nsqd and nsqlookupd: routes, and responses as the real ones'.
+"""The HTTP servers of the embedded nsqd and nsqlookupd: routes, and the real ones' responses.
 
 One thread per client, which reads its requests with ``http.server``.
 """
@@ -27,7 +27,7 @@ logger: logging.Logger = logging.getLogger("nsqclient.devserver")
 JSON = "application/json; charset=utf-8"
 TEXT = "text/plain; charset=utf-8"
 _NSQ_HEADER = (("X-Nsq-Content-Type", "nsq; version=1.0"),)
-#: The bytes of a body that are read: nsqd's default max-body-size.
+#: Largest body that is read, in bytes: nsqd's default max-body-size.
 MAX_BODY_SIZE = 5 * 1024 * 1024
 #: Seconds that a connection stays half open after a response to an unread request. Go's value.
 LINGER = 0.5
@@ -125,7 +125,7 @@ class HTTPServer:
         self._acceptor = Acceptor(name, host, port, self._serve)
         self._tls = tls
         self._max_body_size = max_body_size
-        #: Set: each request is answered with a 403 and this port of HTTPS; 0: without HTTPS.
+        #: If set, each request gets a 403 that names this port of HTTPS; 0: there is none.
         self.https_port: int | None = None
 
     @property
@@ -276,6 +276,6 @@ class Connection(BaseHTTPRequestHandler):
                     printable(format % args))
 
 
-# A known path answers 405 to the others, even to HEAD.
+# A known path answers 405 to every other method, even to HEAD.
 for _method in ("GET", "POST", "PUT", "HEAD", "DELETE", "OPTIONS", "PATCH"):
     setattr(Connection, f"do_{_method}", Connection._handle)

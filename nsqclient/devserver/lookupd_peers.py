@@ -159,7 +159,7 @@ class LookupdPeers:
     """The nsqlookupds that an nsqd registers with. Lifecycle: created, :meth:`start`, :meth:`stop`.
 
     Args:
-        identity: called for each connection: the identity of this nsqd.
+        identity: returns the identity of this nsqd; called for each connection.
         registrations: called for each connection, in a thread of its own; may take nsqd's lock.
     """
 

@@ -64,7 +64,7 @@ P = ParamSpec("P")
 def _takes(
     options: Callable[P, NsqdOptions]
 ) -> Callable[[Callable[[Nsqd, NsqdOptions], None]], Callable[Concatenate[Nsqd, P], None]]:
-    """Let a constructor take the arguments of NsqdOptions, and get them as one."""
+    """Give a constructor the arguments of NsqdOptions; it receives an NsqdOptions."""
 
     def decorate(
         init: Callable[[Nsqd, NsqdOptions], None]
@@ -86,18 +86,17 @@ class Nsqd:
 
     Args:
         host: where both ports listen.
-        tcp_port, http_port: 0 takes a free one; None opens no HTTP port.
-        data_path: an existing directory, for one nsqd at a time. With it messages beyond
-            ``mem_queue_size``, and all messages at ``stop()``, are kept there. Without it all
-            messages are in memory only.
+        tcp_port, http_port: 0 selects a free port; None: no HTTP API.
+        data_path: an existing directory, for one nsqd at a time. It stores messages beyond
+            ``mem_queue_size``, and all messages at ``stop()``. None: memory only.
         lookupd_tcp_addresses: nsqlookupds to register with, ``host:port``.
         http_host: the host of the HTTP port, if not ``host``.
-        https_port: of the HTTP API with TLS, which is there with a certificate; 0 takes a free
-            one, None opens none.
-        https_host: its host, if not ``host``.
-        broadcast_address: the address that nsqlookupd gives to clients; None for ``host``.
-        broadcast_tcp_port, broadcast_http_port: the ports that it gives to them; 0: the ports of
-            this nsqd.
+        https_port: of the HTTPS API, which needs ``tls_cert``; 0 selects a free port; None: no
+            HTTPS.
+        https_host: the host of the HTTPS port, if not ``host``.
+        broadcast_address: the address that nsqlookupd gives to clients; None: ``host``.
+        broadcast_tcp_port, broadcast_http_port: the ports that nsqlookupd gives to clients; 0: the
+            ports of this nsqd.
 
     The other arguments are nsqd's flags, with nsqd's defaults; durations in seconds.
     """
@@ -130,7 +129,7 @@ class Nsqd:
         self._stopping = threading.Lock()
         self._stopper: int | None = None  # the thread that stops it; guarded by _stopping
         self._ended = threading.Event()  # stop() or kill() is done
-        self._is_started = False  # set by start(); nothing is logged of a start that failed
+        self._is_started = False  # set by start(); if False, stop() logs nothing
         self._is_loaded = False  # set by start(), before there are other threads
 
     def _http_server(
@@ -237,7 +236,7 @@ class Nsqd:
             self._http.https_port = 0 if self._https is None else self._https.port
 
     def stop(self, timeout: float | None = None) -> None:
-        """Close both ports and all connections; keep the messages when there is a data path.
+        """Close both ports and all connections; save the messages if there is a data path.
 
         Idempotent. Any thread, but not from an observer. Blocks: until all threads have ended and
         the messages are written, or ``timeout`` seconds.
@@ -325,7 +324,7 @@ class Nsqd:
             broker.publish(topic, bodies, self._engine.now, time.time_ns(), defer)
 
     def create_topic(self, topic: str) -> None:
-        """Create a topic; nothing happens when there is one."""
+        """Create a topic if it does not exist."""
         self._prepare_topic(topic)
         with self._engine as broker:
             broker.open_topic(topic)
@@ -353,13 +352,16 @@ class Nsqd:
         self._pause(topic, None, False)
 
     def create_channel(self, topic: str, channel: str) -> None:
-        """Create a channel of an existing topic, if there is none. Raises TopicNotFound."""
+        """Create a channel of a topic if it does not exist. Raises TopicNotFound."""
         with self._engine as broker:
             broker.topic(topic)
             broker.open_channel(topic, channel, self._engine.now)
 
     def delete_channel(self, topic: str, channel: str) -> None:
-        """Delete a channel; its consumers' connections end. Raises Topic-, ChannelNotFound."""
+        """Delete a channel; consumers' connections end.
+
+        Raises TopicNotFound or ChannelNotFound.
+        """
         with self._engine as broker:
             broker.delete_channel(topic, channel)
 
@@ -416,7 +418,7 @@ class Nsqd:
             ]
 
     def wait_until_empty(self, topic: str, channel: str, timeout: float = 10.0) -> None:
-        """Wait until a channel exists and nothing in it waits, is in flight or deferred.
+        """Wait until a channel exists and has no queued, in-flight or deferred message.
 
         Blocks: up to ``timeout`` seconds.
 
@@ -436,9 +438,9 @@ class Nsqd:
         self._engine.add_observer(observer)
 
     def observe_publishes(self, observer: Callable[[str, Sequence[bytes]], None]) -> None:
-        """For nsqclient.testing: call the one ``observer`` when messages are stored from now on.
+        """Call ``observer`` for all messages stored from now on; replaces a former observer.
 
-        It is called in their order, so while the server is locked.
+        It is called in their order, with the engine locked. For nsqclient.testing.
         """
         with self._engine as broker:
             broker.on_published = observer

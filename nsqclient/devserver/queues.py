@@ -1,7 +1,7 @@
 """The queues of topics and channels: stored messages, channels, topics. Pure.
 
-Wake-ups and due times are left in the :class:`Scheduler`; files come in as a :class:`Backend`. The
-caller holds one lock around everything.
+A :class:`Scheduler` collects wake-ups and due times, a :class:`Backend` stores messages beyond the
+memory. The caller holds one lock during every call.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 from nsqclient.protocol.frames import RawMessage
 
 _NEVER = float("inf")
-#: The heap is only rebuilt when it has mostly expired entries.
+#: Entries by which the heap may exceed twice the number of valid ones before it is rebuilt.
 _HEAP_SLACK = 64
 # Parts of a message id: [41 bit time][10 bit node][12 bit sequence], as nsqd makes them.
 _NODE_SHIFT = 12
@@ -52,7 +52,7 @@ class StoredMessage:
 
 
 class Backend:
-    """Stores the messages beyond ``mem_queue_size``: this one in memory, without a limit."""
+    """Stores the messages beyond ``mem_queue_size``. The base class keeps them in memory."""
 
     def __init__(self) -> None:
         self._messages: deque[StoredMessage] = deque()
@@ -78,10 +78,10 @@ class Backend:
 
 
 class NullBackend(Backend):
-    """The backend of ephemerals: messages beyond ``mem_queue_size`` are dropped."""
+    """Drops messages beyond ``mem_queue_size``: for ephemeral topics and channels."""
 
     def put(self, message: StoredMessage) -> None:
-        """Drop the message."""
+        pass
 
 
 class MessageQueue:
@@ -106,7 +106,7 @@ class MessageQueue:
             self.backend.put(message)
 
     def keep(self, message: StoredMessage) -> None:
-        """Add a message that was accepted before: in memory above the limit if the disk is full."""
+        """Add a message that was accepted before. If the disk is full, it stays in memory."""
         try:
             self.put(message)
         except OSError:
@@ -124,14 +124,14 @@ class MessageQueue:
 
 
 def _no_session() -> None:
-    """Do nothing: a consumer before it has a session."""
+    """The default of ``Consumer.wake``."""
 
 
 class Consumer:
     """A subscribed client.
 
-    ``ready`` is its RDY count, ``outbox`` the messages to be written. ``is_ended``: its channel was
-    deleted. ``wake`` is called with the lock released when one of both has changed.
+    ``ready`` is its RDY count, ``outbox`` the messages to write. ``is_ended``: its channel was
+    deleted. ``wake`` is called without the lock after ``outbox`` or ``is_ended`` has changed.
     """
 
     __slots__ = (
@@ -207,9 +207,9 @@ class QueueLimits(NamedTuple):
 
 
 class Channel:
-    """One channel: every message of its topic once, to one of its consumers at a time.
+    """Delivers each message of its topic to one consumer at a time.
 
-    After every call no message waits, or no consumer is ready, or the channel is paused.
+    After every call the queue is empty, no consumer is ready, or the channel is paused.
     """
 
     def __init__(
@@ -229,14 +229,14 @@ class Channel:
         self.scheduled: float = _NEVER
         self._max_msg_timeout = limits.max_msg_timeout
         self._scheduler = scheduler
-        # Consumers whose RDY may be above their messages in flight, in turn.
+        # Consumers that may have RDY left, in round-robin order.
         self._ready_consumers: deque[Consumer] = deque()
         # (time, id); entries of finished or touched messages stay until their time.
         self._deadlines: list[tuple[float, bytes]] = []
         self._deferrals: list[tuple[float, bytes]] = []
 
     def put(self, message: StoredMessage, now: float, *, is_accepted: bool = False) -> None:
-        """Deliver, queue or defer a message. It is kept in any case if ``is_accepted``."""
+        """Deliver, queue or defer a message. If ``is_accepted``, a full disk does not lose it."""
         deferral = message.deferral
         if deferral:
             message.deferral = 0
@@ -288,7 +288,7 @@ class Channel:
             consumer.is_waiting = False
 
     def deliver_again(self) -> int:
-        """Send the messages in flight once more, and count each once more; see Faults."""
+        """Send and count the messages in flight a second time; see Faults."""
         for message in self.in_flight.values():
             consumer = self.consumers.get(message.owner)
             if consumer is not None:
@@ -460,7 +460,7 @@ class MessageIds:
 
 
 class Topic:
-    """One topic: copies messages to each channel; stores them without a channel, or in a pause."""
+    """Copies each message to all channels; stores messages while it is paused or has no channel."""
 
     def __init__(
         self, name: str, limits: QueueLimits, backend: Backend, node_id: int

@@ -34,10 +34,10 @@ logger: logging.Logger = logging.getLogger("nsqclient.devserver")
 _NEVER = float("inf")
 #: With more unsent bytes than this no commands are read: nsqd blocks while it cannot write.
 _MAX_UNSENT = 1024 * 1024
-#: Bytes that are asked for at once where few come: a large buffer costs page faults.
+#: Size of a read after a small one: a large buffer costs page faults.
 _SMALL_READ = 16 * 1024
-#: Seconds that the last answers may wait for space in the socket, and that a connection then stays
-#: half open: closing it with unread bytes resets it, and the reset may overtake the error.
+#: Seconds to wait for space in the socket for the last answers. The connection then stays half open
+#: for as long: closing it with unread bytes would reset it, and the reset may overtake an error.
 _LINGER = 0.5
 #: SO_LINGER on, zero seconds: close() sends a reset.
 _RESET = struct.pack("ii", 1, 0)
@@ -55,7 +55,7 @@ class SessionConfig(NamedTuple):
 
 
 class _Phase(Enum):
-    """Of a session; FLUSHING sends the last answers, LINGERING waits for the client's end."""
+    """FLUSHING: the last answers are sent. LINGERING: the client has to close the connection."""
 
     NEW = auto()
     SERVING = auto()

@@ -24,9 +24,9 @@ from nsqclient.runtime.threads import LibraryThread
 logger: logging.Logger = logging.getLogger("nsqclient.devserver")
 
 _NEVER = float("inf")
-#: Bytes that wake the thread are read together.
+#: Wake-up bytes to read at once.
 _MOST_SIGNALS = 64
-#: The heap is only rebuilt when it has mostly replaced entries.
+#: Entries by which the heap may exceed twice the number of valid ones before it is rebuilt.
 _HEAP_SLACK = 64
 
 
@@ -76,7 +76,7 @@ class SessionLoop:
         return self._thread.is_alive()
 
     def wake(self, session: Session) -> bool:
-        """Let the session look for work; a new one is served from now on. False after the end."""
+        """Serve a session soon, which may be a new one. Returns False after the loop has ended."""
         with self._lock:
             if not self._is_over:
                 self._woken[session] = None
@@ -157,7 +157,7 @@ class SessionLoop:
             logger.exception("%s: client failed", session.address)
 
     def _watch(self, session: Session, interest: int) -> None:
-        """Wait for these events of its socket, for none with 0."""
+        """Select these events of the session's socket; 0: none."""
         before = self._interests.get(session, 0)
         if interest == before:
             return
@@ -187,7 +187,7 @@ class SessionLoop:
         return max(0.0, self._dues[0][0] - time.monotonic()) if self._dues else None
 
     def _add_due(self, ready: dict[Session, bool]) -> None:
-        """Add the sessions whose time has come. An entry that was replaced does nothing."""
+        """Add the sessions that are due; skip replaced entries."""
         now = time.monotonic()
         while self._dues and self._dues[0][0] <= now:
             due, _, session = heapq.heappop(self._dues)
@@ -245,7 +245,7 @@ class Sessions:
             return count
 
     def end(self, deadline: Deadline | None = None) -> None:
-        """End all sessions. No new ones come any more. Blocks until all have ended."""
+        """End all sessions, after the listener. Blocks until all have ended."""
         self.drop(None, False)
         with self._changed:
             self._changed.wait_for(

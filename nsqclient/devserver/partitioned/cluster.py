@@ -34,17 +34,17 @@ class PartitionedCluster:
         nsqds, nsqlookupds: how many; the first nsqlookupd leads.
         msg_timeout, max_msg_timeout: as nsqd's flags, in seconds.
         needs_channel: hide a partition without a channel from writers, as a real cluster does by
-            default; here tests may begin with the producer.
-        host: where all listen.
-        tcp_port, http_port, lookupd_http_port: of the first one each, the next ones two above;
-            0 takes free ones.
+            default. False: a test may begin with the producer.
+        host: the address on which all listen.
+        tcp_port, http_port, lookupd_http_port: of the first server; the port of each further one is
+            two above. 0: free ports.
 
     Lifecycle: created, :meth:`start`, :meth:`stop`; or a ``with`` block.
     Threads: every method, any thread.
 
     Raises:
         ConfigError: an argument is out of its range. Methods raise it too, for an
-            nsqd, nsqlookupd, partition or channel that there is not.
+            nsqd, nsqlookupd, partition or channel that does not exist.
     """
 
     def __init__(
@@ -230,14 +230,14 @@ class PartitionedCluster:
             return self._partition(state, topic, partition).leader
 
     def begin_move(self, topic: str, partition: int) -> None:
-        """First half: not writable; nsqlookupds list no leader for writers, the old for readers."""
+        """Begin a move: no writes, and nsqlookupds list the old leader for readers only."""
         with self._engine as state:
             found = self._partition(state, topic, partition)
             found.is_writable = False
             found.listed_w = None
 
     def finish_move(self, topic: str, partition: int, to: int | None = None) -> int:
-        """Second half: another nsqd leads; consumers of the old one get a bare EOF.
+        """Finish a move: another nsqd leads, and consumers of the old one get EOF.
 
         Args:
             to: the nsqd, which gets a copy if it lacks one; None for the next one.
@@ -257,12 +257,12 @@ class PartitionedCluster:
             return target
 
     def move_leader(self, topic: str, partition: int, to: int | None = None) -> int:
-        """Both halves of a planned move at once. Returns: the nsqd that leads now."""
+        """Begin and finish a planned move. Returns: the nsqd that leads now."""
         self.begin_move(topic, partition)
         return self.finish_move(topic, partition, to)
 
     def crash(self, nsqd: int) -> None:
-        """End an nsqd at once; nsqlookupds list it no more. ``take_over`` is the next step."""
+        """End an nsqd at once; nsqlookupds no longer list it. Call ``take_over`` next."""
         self._check_nsqd(nsqd)
         with self._engine as state:
             state.dead.add(nsqd)
@@ -285,9 +285,9 @@ class PartitionedCluster:
             state.dead.discard(nsqd)
 
     def hang(self, topic: str, partition: int, hung: bool = True) -> None:
-        """Leave publishes to a partition without an answer, as with a crashed replica.
+        """Do not answer publishes to a partition, as with a crashed replica.
 
-        What follows on the same connection waits behind it, also for other topics.
+        Later commands on the same connection wait too, whatever their topic.
         """
         with self._engine as state:
             self._partition(state, topic, partition).is_hung = hung
@@ -310,12 +310,12 @@ class PartitionedCluster:
             state.is_write_disabled = disabled
 
     def disable_read(self, topic: str, partition: int, disabled: bool = True) -> None:
-        """Refuse subscriptions for the moment with NOT_WRITABLE."""
+        """Refuse subscriptions with NOT_WRITABLE."""
         with self._engine as state:
             self._partition(state, topic, partition).is_readable = not disabled
 
     def hide(self, topic: str, partition: int, hidden: bool = True) -> None:
-        """Let nsqlookupds leave a partition out, as while no nsqd with a copy runs."""
+        """Remove a partition from the answers of nsqlookupds, as if no nsqd with a copy ran."""
         with self._engine as state:
             found = self._partition(state, topic, partition)
             found.listed_r = found.listed_w = None if hidden else found.leader

@@ -1,4 +1,4 @@
-"""One nsqlookupd of an embedded cluster: its HTTP API, and the faults that it can have."""
+"""One nsqlookupd of an embedded cluster: its HTTP API and its faults."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ _NOT_FOUND = ("E_TOPIC_NOT_EXIST",)
 
 
 class PartitionCommandHandler(CommandHandler):
-    """One client's commands. Every method runs under the engine's lock, save ``release``."""
+    """Executes one client's commands. All methods but ``release`` need the engine's lock."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class PartitionCommandHandler(CommandHandler):
         self._engine = engine
         #: A publish that hangs.
         self._hung: PartitionPub | None = None
-        #: The commands behind it, which are not executed before.
+        #: Later commands, which wait for it.
         self._behind: deque[tuple[Event, AuthResult]] = deque()
 
     def handle(

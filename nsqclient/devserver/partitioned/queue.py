@@ -126,8 +126,8 @@ class PartitionChannel:
         self._attempts: dict[int, int] = {}
         self._returned: list[int] = []  # a heap of indexes
         self._deferred: list[tuple[float, int]] = []
-        self._turns: deque[PartitionConsumer] = deque()  # in turn
-        self._is_selective = False  # the choice of some of them depends on headers
+        self._turns: deque[PartitionConsumer] = deque()  # in round-robin order
+        self._is_selective = False  # some of them choose messages by headers
 
     def depth(self) -> int:
         return (
@@ -170,7 +170,7 @@ class PartitionChannel:
             self.remove_consumer(consumer, now)
 
     def set_ready(self, consumer: Consumer, ready: int, now: float) -> None:
-        """RDY: how many messages it may have in flight; more than 1 means 1 where ordered."""
+        """RDY: how many messages it may have in flight; at most 1 on an ordered channel."""
         consumer.ready = ready
         self.flow(now)
 
@@ -180,7 +180,7 @@ class PartitionChannel:
                 return
             index = self._returned[0] if self._returned else self.position
             headers = read_headers(self._log.messages[index].ext) if self._is_selective else None
-            # A message that waits for its consumer holds up those behind it, as at a real nsqd.
+            # As in a real nsqd, a message that waits for its consumer blocks later messages.
             consumer = self._next_ready_consumer(self._tag_for(headers))
             if consumer is None:
                 return
@@ -237,7 +237,7 @@ class PartitionChannel:
             self._schedule(due)
 
     def _find(self, consumer: Consumer, message_id: bytes) -> int | None:
-        """Find a message of this consumer's; only the first half of the id counts."""
+        """Return the internal id of a message in flight to this consumer, or None."""
         internal_id = MessageIds.unpack(message_id).internal_id
         flight = self.in_flight.get(internal_id)
         return None if flight is None or flight.consumer is not consumer else internal_id
@@ -312,7 +312,7 @@ class PartitionChannel:
         return start.kind == "special" or bool(self._log.messages)
 
     def begin_at(self, start: StartPosition) -> None:
-        """Read from there; call it while nothing is in flight."""
+        """Continue at a position. Call it while no message is in flight."""
         self._returned.clear()
         self._deferred.clear()
         self._attempts.clear()
@@ -331,7 +331,7 @@ class PartitionChannel:
 
 
 def read_ext_filter(field: object) -> ExtFilter | None:
-    """Return the filter of an IDENTIFY; None where nsqd would apply none, an invalid one too."""
+    """Return the filter of an IDENTIFY; None if it is missing, or invalid: nsqd ignores it."""
     if not isinstance(field, dict):
         return None
     matches = _read(field)

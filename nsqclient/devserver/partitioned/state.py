@@ -68,7 +68,7 @@ class ClusterState:
     def create_topic(
         self, name: str, meta: TopicMeta, nsqds: int, channels: Iterable[str], now: float
     ) -> None:
-        """Create a topic; each partition is led by the next nsqd. Nothing if there is one."""
+        """Create a topic if it does not exist; each partition is led by the next nsqd."""
         if name in self.topics:
             return
         topic = self.topics[name] = Topic(name, meta)

@@ -1,7 +1,7 @@
 """The commands of a client: values, the checks that nsqd makes, and the error that it sends.
 
-The commands are the events of the server core; each docstring begins with the answer of the I/O
-side. The checks are in nsqd's order, with nsqd 1.3.0's texts.
+The commands are the events of the server core; each docstring says how to answer one. The checks
+are in nsqd's order, with nsqd 1.3.0's texts.
 Source: TCP protocol spec, "Commands".
 """
 
@@ -174,7 +174,7 @@ class Ignored(NamedTuple):
 
 
 class NewMessage(NamedTuple):
-    """One message of a publish, as it came."""
+    """One message of a publish, as received."""
 
     body: bytes
     trace_id: int = 0

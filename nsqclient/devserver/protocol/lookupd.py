@@ -22,10 +22,10 @@ from nsqclient.protocol.names import is_ephemeral, is_valid_name
 
 MAGIC_V1 = b"  V1"
 
-#: nsqd's identity is a few hundred bytes. The real nsqlookupd has none, and a negative size
-#: ends its process; here both are errors before memory is allocated.
+#: nsqd's identity has a few hundred bytes. The real nsqlookupd has no limit, and a negative size
+#: ends its process. Here both are errors before memory is allocated.
 MAX_BODY_SIZE = 1024 * 1024
-#: A longer command line can be no valid REGISTER (64 + 64 characters of names).
+#: A valid REGISTER is shorter: it has two names of up to 64 characters.
 MAX_LINE_SIZE = 16 * 1024
 
 
@@ -149,7 +149,7 @@ def read_peer(stream: BinaryIO) -> Identity:
 
 
 # -- the registry. Rules of nsqlookupd 1.3.0: topics and channels stay when their last producer
-# leaves, save ephemeral ones that are unregistered.
+# leaves, except ephemeral ones that are unregistered.
 
 
 @dataclass
@@ -250,7 +250,7 @@ class Registry:
         return list(self._topics.get(topic, _Topic()).channels)
 
     def lookup(self, topic: str, now: float) -> tuple[list[str], list[PeerInfo]] | None:
-        """A topic's channels and live, not tombstoned producers; None when it is unknown."""
+        """Return the channels and the live, untombstoned producers of a topic; None if unknown."""
         if topic not in self._topics:
             return None
         return self.channels(topic), [

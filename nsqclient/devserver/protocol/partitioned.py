@@ -40,7 +40,7 @@ _trace = struct.Struct(">Q")
 _length = struct.Struct(">H")
 _detail = struct.Struct(">QI")
 
-#: Takes a message's payload apart.
+#: Splits the payload of a message.
 _Parse = Callable[[bytes], NewMessage]
 
 
@@ -65,9 +65,8 @@ class PartitionServerProtocol(ServerProtocol):
 
     def __init__(self, limits: ServerLimits | None = None) -> None:
         super().__init__(limits)
-        #: Whether the client sent it in IDENTIFY.
+        #: Fields of IDENTIFY.
         self.extend_support: bool = False
-        #: Its ``desired_tag`` and ``ext_filter``.
         self.desired_tag: str = ""
         self.ext_filter: object = None
         self._has_survived_error = False  # there may be more to read
@@ -79,7 +78,7 @@ class PartitionServerProtocol(ServerProtocol):
         }
 
     def take_events(self) -> list[Event]:
-        """As in the stock core; reading continues after errors that are not fatal."""
+        """Unlike the stock core, continue after errors that are not fatal."""
         events = super().take_events()
         while not events and self._has_survived_error:
             self._has_survived_error = False
@@ -222,7 +221,7 @@ def has_trace(header: bytes) -> bool:
 
 
 def _check_id(command: str, params: list[bytes]) -> None:
-    """Refuse an id that no message has: the first half is a positive number."""
+    """Raise CommandError unless the first half of the id is a positive number."""
     if len(params) > 1 and int.from_bytes(params[1][:8], "big", signed=True) <= 0:
         raise CommandError("E_INVALID", f"{command} invalid message ID")
 
@@ -267,14 +266,14 @@ _SMALLEST = {"PUB": 0, "PUB_TRACE": 8, "PUB_EXT": 2}
 
 
 def encode_ext(header: bytes) -> bytes:
-    """Return what stands between the id and the body of a message on an extended topic."""
+    """Encode the part between id and body of a message on an extended topic."""
     if not header:
         return bytes([EXT_NONE])
     return bytes([EXT_JSON]) + _length.pack(len(header)) + header
 
 
 def encode_position(offset: int, size: int) -> bytes:
-    """Return what stands before the body with SUB_ORDERED and SUB_ADVANCED."""
+    """Encode the part before the body with SUB_ORDERED and SUB_ADVANCED."""
     return _detail.pack(offset, size)
 
 

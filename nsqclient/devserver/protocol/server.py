@@ -40,9 +40,9 @@ MAX_LINE_SIZE = 16 * 1024
 
 
 class CommandReader:
-    """Cuts received bytes into command lines and blocks of known size; None: more is needed.
+    """Cuts received bytes into lines, and blocks of known size; returns None if bytes are missing.
 
-    Chunks are joined only when a whole block is there: a big body costs one copy.
+    Chunks are joined only when a block is complete, so a large body is copied once.
     """
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class CommandReader:
         self._pos = 0
         self._chunks: list[bytes] = []  # received after _buf
         self._have = 0  # unread bytes in all
-        self._later: deque[Iterator[bytes]] = deque()  # read when these do not suffice
+        self._later: deque[Iterator[bytes]] = deque()  # read when the chunks do not suffice
         #: True once a line is longer than nsqd reads.
         self.line_too_long: bool = False
 
@@ -67,7 +67,7 @@ class CommandReader:
         self._later.append(pieces)
 
     def peek(self, size: int) -> bytes:
-        """Return the next ``size`` bytes, or fewer where fewer are there, and leave them."""
+        """Return up to ``size`` bytes without taking them."""
         while self._have < size and self._fetch():
             pass
         if self._chunks:
@@ -75,7 +75,7 @@ class CommandReader:
         return self._buf[self._pos:self._pos + size]
 
     def line(self, fixed: int = 0) -> bytes | None:
-        """Take one line without its end; its first ``fixed`` bytes may be newlines, too."""
+        """Take one line without its end. The first ``fixed`` bytes may contain newlines."""
         while True:
             if self._chunks:
                 self._join()
@@ -184,7 +184,7 @@ class ServerProtocol:
         self._reader = CommandReader()
         self._eof = False
         self._out: list[bytes] = []
-        self._wire: list[bytes] = []  # encoded by the layers of that time
+        self._wire: list[bytes] = []  # already encoded by the layers
         self._events: list[Event] = []
         # To be sent once the commands before it are answered.
         self._pending_error: CommandError | None = None
@@ -212,8 +212,8 @@ class ServerProtocol:
     def take_events(self) -> list[Event]:
         """Return the commands in the bytes received so far.
 
-        Answer all of them, then call again, until the list is empty: an error that the core finds
-        itself is sent after them. The bytes after an IDENTIFY wait for its answer.
+        Answer all of them, then call again, until the list is empty. An error that the core finds
+        itself is sent after these answers. Bytes after an IDENTIFY are read once it is answered.
         """
         pending, self._pending_error = self._pending_error, None
         if pending is not None and not self.is_closed:
@@ -258,7 +258,7 @@ class ServerProtocol:
     def start_layer(self, layer: ByteLayer) -> None:
         """Put TLS or a compression under the frames; the client's unread bytes go through it.
 
-        Only on an Identify event. Earlier answers are sent without the layer.
+        Call it only for an Identify event. Earlier answers are sent without the layer.
         """
         self._encode()
         self._layers.push(layer)
@@ -266,7 +266,7 @@ class ServerProtocol:
         self._is_secure = self._is_secure or self.settings.tls
 
     def fail_handshake(self, reason: str) -> None:
-        """End the connection: the last bytes of TLS, then nsqd's error without TLS."""
+        """End the connection: send the last bytes of TLS, then nsqd's error in plain text."""
         alert = self._layers.encode(b"")
         if alert:
             self._wire.append(alert)
