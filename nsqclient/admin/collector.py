@@ -2,8 +2,8 @@
 
 A round does not wait for an nsqd that hangs: it shows the others, and lists that one as waiting.
 
-nsqlookupd forgets an nsqd that dies. The page and ``/metrics`` remember it: for a day, or until a
-user forgets it, if messages waited there, otherwise for ten minutes.
+nsqlookupd forgets an nsqd that dies. The page and ``/metrics`` remember it for ten minutes, or, if
+messages waited there, for a day or until a user removes it.
 """
 
 from __future__ import annotations

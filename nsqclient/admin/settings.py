@@ -72,7 +72,7 @@ class AdminSettings:
     admin_users: tuple[str, ...] = ()
     acl_http_header: str = "X-Forwarded-User"
     allow_peek: bool = False
-    #: Names by which browsers may call the page (the Host header); empty: any.
+    #: Host names by which browsers may call the page; empty: any.
     allowed_hosts: tuple[str, ...] = ()
     notification_http_endpoint: str = ""
     rewrite_addresses: tuple[tuple[str, str], ...] = ()

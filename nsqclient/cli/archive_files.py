@@ -81,16 +81,16 @@ class OutputFile:
         self.is_used: bool = True
         self._make_codec = codec
         self._codec: Any = None  # None: the next part has not begun
-        # The caller has followed a link in place of the file, and checked its target.
+        # OutputPaths has resolved a symbolic link, and checked its target.
         kind = os.O_EXCL if exclusive else os.O_NOFOLLOW
-        # O_NONBLOCK: the opening of a FIFO does not wait for its reader.
+        # O_NONBLOCK: do not wait for the reader of a FIFO.
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK | kind
         self._fd = os.open(path, flags, mode)
         try:
             found = os.fstat(self._fd)
             if not stat.S_ISREG(found.st_mode):  # nothing in it is durable
                 raise OSError(errno.EINVAL, "it is not a regular file", path)
-            #: Bytes found at the opening and written since, before compression.
+            #: Bytes found when it was opened, and written since, before compression.
             self.size: int = found.st_size
             self._has_name = found.st_nlink > 0  # some volumes always say 0
             self._end = self.size
@@ -217,7 +217,7 @@ class WorkLock:
             raise
         self.left: list[tuple[str, int]] = []
         for line in self._lines()[1:]:
-            with contextlib.suppress(ValueError):  # the rest of a longer line
+            with contextlib.suppress(ValueError):  # a line that was written in part
                 name, rev = json.loads(line)
                 self._files[str(name), int(rev)] = None
         self.left.extend(self._files)
@@ -322,8 +322,9 @@ class OutputPaths:
             self._path(directory, name, 0)
 
     def open(self, name: str, rev: int, now: float) -> OutputFile:
-        """Open the first free file of a name, from revision ``rev`` on. Raises OutsideError,
-        OSError.
+        """Open the first free file of a name, from revision ``rev`` on.
+
+        Raises OutsideError, OSError.
         """
         while True:
             path = self._path(self._work_dir, name, rev)

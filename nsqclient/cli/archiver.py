@@ -65,7 +65,9 @@ def rotation_reason(
 ) -> str | None:
     """Return why the next record may not go into the open file; None if it may.
 
-    ``former`` and ``name``: its name, and the name that a file opened now would have.
+    Args:
+        former: the name of the open file.
+        name: the name that a file opened now would have.
     """
     if name != former:
         return f"new filename {name}"
@@ -79,7 +81,7 @@ def rotation_reason(
 def count_that_fit(sizes: Iterable[int], size: int, rules: RotationRules) -> int:
     """Return how many records go into a file of ``size`` bytes before it is full.
 
-    Full means above the limit: the last record may pass it.
+    The last record may exceed the limit.
     """
     count = 0
     for record in sizes:

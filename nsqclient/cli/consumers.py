@@ -32,7 +32,7 @@ _ANSWER_TIMEOUT = 2.0
 
 
 class _ToolConsumer(LookingConsumer):
-    """A consumer that ends with its tool when no nsqd that was named can be reached."""
+    """The consumer of a tool: ordered if its topic is, and it counts its nsqds."""
 
     def __init__(self, *args: Any, is_limited: bool, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -79,8 +79,8 @@ class Consumers:
         """Make a consumer, and start it if the others run.
 
         Args:
-            guard: of a consumer that only looks.
-            is_limited: max_in_flight is the number of messages that are wanted.
+            guard: for a consumer that only looks at the topic.
+            is_limited: max_in_flight is the number of messages to receive in all.
         """
         # As an argument it applies to partitioned topics too, even if it is 1.
         options.setdefault("max_in_flight", self._config.max_in_flight)
@@ -152,7 +152,7 @@ class Consumers:
         """Stop the tool if, at the start, every known nsqd has failed or may not be subscribed to.
         """
         if isinstance(error, PartitionError):
-            self.fail(str(error))  # whatever comes
+            self.fail(str(error))
             return
         if isinstance(error, DiscoveryError):
             self._on_lookup_failed(error)

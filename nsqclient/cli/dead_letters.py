@@ -154,7 +154,7 @@ def _run(command: str, parsed: Parsed) -> int:
         return _take(values, letters, lambda name, letter: f"deleted {name}", "deleted")
 
 
-# -- the place of the letters
+# -- where the letters are
 
 
 #: Name, letter, and what removes it.
@@ -166,7 +166,7 @@ class _Letters(ABC):
 
     def __init__(self) -> None:
         self.problems = 0
-        #: How many there are; of a topic how many came, or were asked for before a signal.
+        #: Number of letters. For a topic: the number received, or --count after a signal.
         self.total = 0
 
     @abstractmethod

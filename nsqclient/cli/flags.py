@@ -42,9 +42,9 @@ class Kind(NamedTuple):
     ``parse`` raises ValueError for malformed text, or CommandLineError for a value that cannot be
     used; that text follows the name of the flag. ``is_switch``: the flag may stand alone.
 
-    For lists: ``separator`` separates the values in an environment variable: a comma, a newline, or
-    a blank for any white space. ``joint`` joins key and value if a configuration file may give a
-    table; empty: tables are rejected.
+    For lists: ``separator`` separates the values in an environment variable; a blank stands for any
+    white space. ``joint`` joins the keys and values of a table in a configuration file; empty:
+    tables are rejected.
     """
 
     name: str
@@ -155,7 +155,7 @@ LISTEN = Kind("string", _parse_listen)
 
 
 def check_required(values: Mapping[str, Any], *names: str, count: int = 1) -> None:
-    """Check that at least ``count`` of some flags are given, and not two of them."""
+    """Check that one of some flags is given, or at most one if ``count`` is 0."""
     given = [name for name in names if values[name]]
     listed = " or ".join(f"--{name}" for name in names)
     if len(given) < count:

@@ -106,9 +106,9 @@ STRATEGIES: dict[str, type[RoundRobin]] = {
 
 
 class RequestTimes:
-    """Collects durations, and logs percentiles after every ``every`` of one name, and of all.
+    """Collects durations, and logs percentiles after every ``every`` of a name, and of all names.
 
-    0: never. With a single name only the aggregate is logged. Threads: any.
+    ``every`` 0: never. With a single name only the aggregate is logged. Threads: any.
     """
 
     def __init__(self, names: Iterable[str], every: int) -> None:

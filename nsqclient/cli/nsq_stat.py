@@ -224,7 +224,7 @@ def _watch(
         due += interval
         if signals.wait(max(0.0, due - time.monotonic())):
             break
-        due = max(due, time.monotonic() - interval)  # slow polls are not made up for
+        due = max(due, time.monotonic() - interval)  # after slow polls, do not catch up
         intervals += 1
         after = sampler.poll()
         if after:

@@ -394,7 +394,7 @@ class CloseHook:
             if path is None:
                 return
             try:
-                # stdout belongs to the tool; a session of its own keeps a Ctrl-C away.
+                # stdout belongs to the tool. In its own session, the command gets no Ctrl-C.
                 status = subprocess.run(
                     [*self._words, path], stdin=subprocess.DEVNULL, stdout=_STDERR,
                     env={**os.environ, "NSQ_FILE": path}, start_new_session=True, check=False,

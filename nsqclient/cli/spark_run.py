@@ -97,7 +97,7 @@ def start_session(values: dict[str, Any], name: str) -> Any:
     logger.info("starting Spark")
     try:
         spark = open_session(name, values["master"], dict(values["conf"]))
-    except (RuntimeError, OSError) as exc:  # pyspark's own words come before, from Java
+    except (RuntimeError, OSError) as exc:  # pyspark has printed Java's errors before
         raise CommandLineError(f"Spark did not start: {exc}") from exc
     if spark.sparkContext.uiWebUrl:
         logger.info("Spark's pages are on %s", spark.sparkContext.uiWebUrl)
@@ -112,8 +112,8 @@ def run_query(
 
     Args:
         start: is given the session; returns a StreamingQuery.
-        between: called now and then while the query runs (False), and once after a query that ended
-            by itself (True).
+        between: called repeatedly with False while the query runs, and once with True after a query
+            that ended by itself.
     """
     try:
         spark = start_session(values, name)

@@ -44,7 +44,7 @@ _PARTS = 8
 _TOO_LONG = ("it is over %d bytes: if nsqd has a larger --max-msg-size, give"
              " --producer-opt=nsqd_max_msg_size,...")
 _PAUSE = 0.2
-#: JSON lines may be longer than their bodies: a byte may be an escape of six.
+#: JSON lines may be longer than their bodies: a byte may be escaped as six characters.
 _JSON_SIZE = 7
 
 DELIMITER = limited(Kind("string", unescape, repr), bool, "must be at least one byte")
@@ -159,9 +159,7 @@ def _size_of(source: int) -> int | None:
 def make_producers(
     nsqds: Sequence[str], lookupds: Sequence[str], config: Config, *, together: bool
 ) -> dict[str, Producer]:
-    """Return producers by name: one for nsqlookupds, one for each nsqd, or one for all
-    (``together``).
-    """
+    """Return producers by name: one for nsqlookupds; one for all nsqds (``together``), or each."""
     if lookupds:
         return {", ".join(lookupds): Producer(lookupd_http_addresses=lookupds, config=config)}
     nsqds = list(dict.fromkeys(nsqds))

@@ -134,8 +134,7 @@ def add_addresses(flags: Command, *names: str) -> None:
 
 
 class ToolFlags(Command):
-    """A tool: a command that logs on stderr. ``has_logs`` False: ``body`` sees to logging itself.
-    """
+    """A tool: a command that logs on stderr. ``has_logs`` False: ``body`` configures logging."""
 
     def __init__(
         self, name: str, body: Callable[[Parsed], int], summary: str,

@@ -42,7 +42,7 @@ _ACTIONS = {
     "delete": ("delete it with its channels and messages", "delete it with its messages"),
 }
 
-#: Actions that a script needs no --yes for.
+#: Actions that need no --yes in a script.
 _HARMLESS = ("create", "unpause")
 
 _HEADING = ("TOPIC", "CHANNEL", "DEPTH", "IN FLIGHT", "DEFERRED", "IN/S", "OUT/S", "CONSUMERS", "")
@@ -173,7 +173,7 @@ class Line(NamedTuple):
 
 def _topics(parsed: Parsed) -> int:
     values = parsed.values
-    # A pattern has characters that a name has not.
+    # Only a pattern has these characters.
     wanted = [topic if set(topic) & set("*?[") else checked_name(topic, "topic")
               for topic in parsed.rest]
     with make_cluster(values) as cluster:
@@ -211,9 +211,9 @@ def count(
     """Return the lines of a table, sorted by name. Pure.
 
     Args:
-        before: of a poll before; empty: no rates.
-        registered: topics that nsqlookupds list, also without an nsqd.
-        wanted: topics, or patterns as of a shell; empty: all.
+        before: an earlier poll; empty: no rates.
+        registered: topics that nsqlookupds list, even if no nsqd has them.
+        wanted: topics or shell patterns; empty: all.
     """
     first, second = _by_name(before), _by_name(after)
     names = second.keys() | {(topic, "") for topic in registered}

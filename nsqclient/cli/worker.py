@@ -203,10 +203,10 @@ def _report(line: str) -> None:
     sys.stderr.flush()
 
 
-# -- for Django and Flask, which read the command lines of their commands themselves
+# -- for Django and Flask, which parse their own command lines
 
 
-#: The worker's flags that their commands have; how code is reloaded is the framework's.
+#: Flags of the worker that their commands have. The frameworks reload code themselves.
 _SHARED = (
     "topic", "middleware", "processes", "stop-timeout", "hang-timeout", "health-address",
     "metrics-address", "check", "nsqd-tcp-address", "lookupd-http-address", "consumer-opt",

@@ -54,7 +54,7 @@ _CONSUMER_TOTALS = [
     ("lost_answers", "responses lost with their connection"),
     ("orphaned", "messages in flight on a connection when it was lost"),
 ]
-#: Name, help and value, as below.
+#: Name, help and value.
 _CONSUMER_GAUGES: list[tuple[str, str, Callable[[ConsumerStats], float]]] = [
     ("connections", "connected nsqds", lambda stats: len(stats.connections)),
     ("queued", "messages waiting for a worker", lambda stats: stats.queued),
@@ -110,7 +110,7 @@ class NSQCollector(Collector):
                 self._consumers.append(consumer)
 
     def add_producer(self, producer: BaseProducer[Any], name: str = "default") -> None:
-        """Export a producer's counters under a name, instead of a former one."""
+        """Export a producer's counters under a name; replaces a former producer of that name."""
         with self._lock:
             self._producers[name] = producer
 

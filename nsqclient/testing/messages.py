@@ -172,13 +172,13 @@ class _OneBatch:
         return False
 
     def run_later(self, delay: float, task: Callable[[], None]) -> None:
-        """No time passes."""
+        pass  # no time passes
 
     def run_on_worker(self, task: Callable[[], None]) -> None:
-        """Only a timer would call it."""
+        pass  # only timers call it
 
     def note_late(self, messages: list[Message], seconds: float, has_failed: bool) -> None:
-        """No nsqd waits."""
+        pass  # no nsqd waits
 
 
 class _Recorder:

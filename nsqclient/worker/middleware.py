@@ -148,15 +148,15 @@ class _TimedCall:
         self._limit = limit
         self.handling = handling
         self.thread = threading.get_ident()
-        self.began = self.due = time.monotonic()  # due: when there is something to do
+        self.began = self.due = time.monotonic()  # due: time of the next check
         self.is_raised = self.has_ended = False  # guarded by the lock of the TimeLimit
 
     def __enter__(self) -> None:
         self._limit._begin(self)
 
     def __exit__(self, *exc_info: object) -> None:
-        # No exception is raised after the end of the call. One raised just before arrives here, and
-        # the handler's own end counts.
+        # No exception is raised after the call. One raised just before is dropped here, because the
+        # handler has ended.
         try:
             self._limit._end(self)
             _let_arrive()

@@ -127,7 +127,7 @@ _INTERVAL = 0.5
 #: Seconds without a report after which a process hangs. After so long nsqd has closed its
 #: connections as well: two heartbeats without an answer, 30 s each by default.
 HANG_TIMEOUT = 60.0
-#: A busy machine delays a report by less.
+#: A busy machine does not delay a report for as long.
 _LEAST_HANG_TIMEOUT = 5.0
 _MOST_PROCESSES = 1024
 

@@ -53,7 +53,7 @@ _GOOD_LIFE = 60.0
 MOST_DEATHS = 5
 #: Seconds before a start, doubled with each death in a row, and the longest pause.
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
-#: Seconds that count at most between two checks of a child.
+#: Maximum number of seconds that one check adds to the silence of a child.
 _LONGEST_LOOK = 1.0
 
 
@@ -146,7 +146,7 @@ class _Process:
         return is_healthy or now - self.started_at >= _SETTLE_TIMEOUT
 
     def look(self, elapsed: float) -> None:
-        """Count the seconds without a report; few if the supervisor was suspended, as by Ctrl-Z."""
+        """Add to the silence of the child; only a second after the supervisor was suspended."""
         self.silent_for += min(elapsed, _LONGEST_LOOK)
 
     def signal(self, number: int) -> None:
@@ -254,7 +254,7 @@ class Supervisor:
                 while self._processes or not self._is_stopping:
                     self._pass()
             finally:
-                for process in self._processes:  # an error of ours: leave nothing behind
+                for process in self._processes:  # after an error of ours: leave no child behind
                     process.signal(signal.SIGKILL)
                     process.child.process.wait()
                     process.child.socket.close()
@@ -345,8 +345,7 @@ class Supervisor:
                 if slot.current is not None:
                     slot.current.kill_at = None
         if process.is_leaving or self._is_stopping:
-            # A child that does not consume yet dies of the signal with any status, and has nothing
-            # to hand back.
+            # A child that does not consume yet may end with any status, and has no messages.
             if status and process.is_started:
                 self._status = self._status or FAILED
                 logger.warning("process with pid %d %s", process.pid, _described(status))
