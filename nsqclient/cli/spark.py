@@ -1,4 +1,4 @@
-"""``nsqclient spark``: the pipelines on Spark, and the commands beside Spark."""
+"""``nsqclient spark``: the pipelines on Spark, and the commands for their logs."""
 
 from __future__ import annotations
 
@@ -356,17 +356,17 @@ def _transform_argument(flag: str, text: str) -> dict[str, Any]:
 COMMANDS: dict[str, tuple[str, Callable[[], Command]]] = {
     "archive": ("write a topic into Parquet by date and hour", _archive_flags),
     "compact": ("write an archive's small files into few large ones", _compact_flags),
-    "ingest": ("receive from nsqds into logs, for queries that read these", ingest_flags),
-    "replay": ("write what a log still has once more", _replay_flags),
-    "script": ("print the file to give to spark-submit, which takes the same words",
+    "ingest": ("receive messages into logs that queries read", ingest_flags),
+    "replay": ("write the messages that a log still has again", _replay_flags),
+    "script": ("print the path of the script for spark-submit",
                lambda: Command("spark script", _print_script, "Prints the path of a file.")),
-    "status": ("show the shards of a storage, and what waits there", status_flags),
+    "status": ("show the shards of a storage and their lag", status_flags),
     "stream": ("transform a topic and publish to another", _stream_flags),
 }
 
 
 def build_command() -> CommandGroup:
-    return CommandGroup("nsqclient spark", "Pipelines on Spark, and what is beside them.", COMMANDS)
+    return CommandGroup("nsqclient spark", "Pipelines on Spark, and their logs.", COMMANDS)
 
 
 def main(argv: Sequence[str]) -> int:

@@ -92,7 +92,7 @@ def ingest(parsed: Parsed) -> int:
                               "channel": values["channel"]})
     is_job = bool(values["master"]) or "PYSPARK_GATEWAY_PORT" in os.environ
     if values["conf"] and not is_job:
-        raise CommandLineError("--conf is for Spark: give --master, too")
+        raise CommandLineError("--conf is for Spark: give --master too")
     if values["master"].startswith("sc:"):
         raise CommandLineError("a job of owners needs a SparkContext, which Spark Connect does not"
                                " give: name the master of the cluster, or use spark-submit")

@@ -155,6 +155,6 @@ class Tracing:
                 try:
                     body = json.dumps({**body, **carrier}).encode()
                 except (TypeError, ValueError) as exc:
-                    raise ConfigError(f"body is no JSON: {exc}") from exc
+                    raise ConfigError(f"body cannot be encoded as JSON: {exc}") from exc
             span.set_attribute("messaging.message.body.size", len(body))
             return producer.publish(topic, body, **arguments)

@@ -40,8 +40,8 @@ def stop_error(reports: Iterable[StopReport]) -> str:
     if not abandoned:
         return ""
     return (
-        f"without an answer at the stop: {counted(abandoned, 'message')}; nsqd delivers again. If"
-        " handlers still ran, a longer --stop-timeout lets them finish"
+        f"{counted(abandoned, 'message')} had no response at the stop: nsqd delivers them again. If"
+        " handlers were still running, a longer --stop-timeout lets them finish"
     )
 
 

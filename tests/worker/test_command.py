@@ -38,7 +38,7 @@ def test_a_stop_while_nsqd_is_gone_says_what_is_delivered_again(worker, nsqd):
     wait_until(lambda: running.handled("began"), LIMIT)
     nsqd.kill()
     assert running.end() == 1 and running.handled() == ["1"]
-    assert "without an answer at the stop: 1 message; nsqd delivers again" in running.log
+    assert "1 message had no response at the stop: nsqd delivers them again" in running.log
 
 
 def test_a_second_signal_ends_it_at_once(worker, nsqd):
