@@ -111,5 +111,5 @@ def test_the_context_is_read_from_headers_or_body(headers, body, found):
 
 
 def test_a_mapping_that_is_no_json_is_refused(tracing):
-    with pytest.raises(ConfigError, match="no JSON"):
+    with pytest.raises(ConfigError, match="encoded as JSON"):
         tracing.publish(None, "orders", {"id": object()})
