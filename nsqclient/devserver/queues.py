@@ -231,9 +231,9 @@ class Channel:
         self._scheduler = scheduler
         # Consumers that may have RDY left, in round-robin order.
         self._ready_consumers: deque[Consumer] = deque()
-        # (time, id); entries of finished or touched messages stay until their time.
-        self._deadlines: list[tuple[float, bytes]] = []
-        self._deferrals: list[tuple[float, bytes]] = []
+        # (time, id) of timeouts and deferrals; entries of finished or touched messages stay until
+        # their time.
+        self._dues: list[tuple[float, bytes]] = []
 
     def put(self, message: StoredMessage, now: float, *, is_accepted: bool = False) -> None:
         """Deliver, queue or defer a message. If ``is_accepted``, a full disk does not lose it."""
@@ -257,8 +257,7 @@ class Channel:
     def _defer(self, message: StoredMessage, due: float) -> None:
         message.deadline = due
         self.deferred[message.id] = message
-        heapq.heappush(self._deferrals, (due, message.id))
-        self._schedule(due)
+        self._push_due(message)
 
     def _next_ready_consumer(self) -> Consumer | None:
         line = self._ready_consumers
@@ -274,9 +273,9 @@ class Channel:
             message.attempts = attempts = (message.attempts + 1) & 0xFFFF
             message.owner = consumer.number
             message.delivered_at = now
-            message.deadline = deadline = now + consumer.msg_timeout
+            message.deadline = now + consumer.msg_timeout
             self.in_flight[message.id] = message
-            self._push_deadline(deadline, message.id)
+            self._push_due(message)
             consumer.in_flight += 1
             consumer.message_count += 1
             if not consumer.outbox:
@@ -357,14 +356,18 @@ class Channel:
             return _response_error(message)
         latest = message.delivered_at + self._max_msg_timeout
         message.deadline = min(now + consumer.msg_timeout, latest)
-        self._push_deadline(message.deadline, message_id)
+        self._push_due(message)
         return None
 
     def tick(self, now: float) -> None:
         self.scheduled = _NEVER
-        while (top := self._first(self._deadlines, self.in_flight)) is not None and top[0] <= now:
-            heapq.heappop(self._deadlines)
-            message = self.in_flight.pop(top[1])
+        while (due := self._first_due()) is not None and due <= now:
+            _, message_id = heapq.heappop(self._dues)
+            message = self.deferred.pop(message_id, None)
+            if message is not None:
+                self.queue.keep(message)
+                continue
+            message = self.in_flight.pop(message_id)
             self.timeout_count += 1
             owner = self.consumers.get(message.owner)
             if owner is not None:
@@ -373,37 +376,29 @@ class Channel:
             self.queue.keep(message)
             if owner is not None:
                 self._update_readiness(owner, now)
-        while (top := self._first(self._deferrals, self.deferred)) is not None and top[0] <= now:
-            heapq.heappop(self._deferrals)
-            self.queue.keep(self.deferred.pop(top[1]))
         self._pump(now)
-        for heap, waiting in (
-            (self._deadlines, self.in_flight), (self._deferrals, self.deferred)
-        ):
-            top = self._first(heap, waiting)
-            if top is not None:
-                self._schedule(top[0])
+        due = self._first_due()
+        if due is not None:
+            self._schedule(due)
 
-    @staticmethod
-    def _first(
-        heap: list[tuple[float, bytes]], waiting: dict[bytes, StoredMessage]
-    ) -> tuple[float, bytes] | None:
-        """Return the earliest valid entry, after removing invalid ones before it."""
-        while heap:
-            message = waiting.get(heap[0][1])
-            if message is not None and message.deadline == heap[0][0]:
-                return heap[0]
-            heapq.heappop(heap)
+    def _first_due(self) -> float | None:
+        """Return the earliest valid due time, after removing invalid ones before it."""
+        while self._dues:
+            due, message_id = self._dues[0]
+            message = self.in_flight.get(message_id) or self.deferred.get(message_id)
+            if message is not None and message.deadline == due:
+                return due
+            heapq.heappop(self._dues)
         return None
 
-    def _push_deadline(self, deadline: float, message_id: bytes) -> None:
-        heap = self._deadlines
-        if len(heap) > 2 * len(self.in_flight) + _HEAP_SLACK:
-            heap[:] = [(message.deadline, id_) for id_, message in self.in_flight.items()]
+    def _push_due(self, message: StoredMessage) -> None:
+        heap = self._dues
+        if len(heap) > 2 * (len(self.in_flight) + len(self.deferred)) + _HEAP_SLACK:
+            heap[:] = [(each.deadline, each.id)
+                       for held in (self.in_flight, self.deferred) for each in held.values()]
             heapq.heapify(heap)
-        heapq.heappush(heap, (deadline, message_id))
-        if deadline < self.scheduled:
-            self._schedule(deadline)
+        heapq.heappush(heap, (message.deadline, message.id))
+        self._schedule(message.deadline)
 
     def _schedule(self, due: float) -> None:
         if due < self.scheduled:
@@ -415,8 +410,7 @@ class Channel:
         self._pump(now)
 
     def empty(self, now: float) -> None:
-        for messages in (self.queue, self.in_flight, self.deferred, self._deadlines,
-                         self._deferrals):
+        for messages in (self.queue, self.in_flight, self.deferred, self._dues):
             messages.clear()
         for consumer in self.consumers.values():
             consumer.in_flight = 0

@@ -1,30 +1,27 @@
-"""The connection of one client: reads commands, executes them, and writes. Never blocks.
+"""The connection of one client: executes its commands, and sends answers and messages.
 
 Messages are written at once: ``output_buffer_timeout`` is ignored.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
-import selectors
 import socket
 import struct
 import time
 from collections.abc import Callable, Sequence
-from enum import Enum, auto
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from nsqclient.devserver.auth import Authorizer
-from nsqclient.devserver.command_handler import AuthResult, CommandHandler
+from nsqclient.devserver.command_handler import AuthResult, CommandHandler, NegotiatedLayers
 from nsqclient.devserver.engine import Engine
 from nsqclient.devserver.faults import Faults
 from nsqclient.devserver.protocol.commands import CommandError, Dpub, Event, OpenTopic, Pub, Sub
 from nsqclient.devserver.protocol.server import ServerProtocol
-from nsqclient.devserver.command_handler import NegotiatedLayers
 from nsqclient.display import LONGEST_TEXT, printable
-from nsqclient.errors import NSQConnectionError, WriteTimeoutError
 from nsqclient.runtime.addresses import format_address
-from nsqclient.runtime.transport import RECV_SIZE, Transport
 
 if TYPE_CHECKING:
     import ssl
@@ -34,10 +31,8 @@ logger: logging.Logger = logging.getLogger("nsqclient.devserver")
 _NEVER = float("inf")
 #: With more unsent bytes than this no commands are read: nsqd blocks while it cannot write.
 _MAX_UNSENT = 1024 * 1024
-#: Size of a read after a small one: a large buffer costs page faults.
-_SMALL_READ = 16 * 1024
-#: Seconds to wait for space in the socket for the last answers. The connection then stays half open
-#: for as long: closing it with unread bytes would reset it, and the reset may overtake an error.
+#: Seconds that a connection stays half open after its last answer: closing it with unread bytes
+#: resets it, and the reset may overtake an error.
 _LINGER = 0.5
 #: SO_LINGER on, zero seconds: close() sends a reset.
 _RESET = struct.pack("ii", 1, 0)
@@ -54,20 +49,12 @@ class SessionConfig(NamedTuple):
     prepare: Callable[[str], None] = lambda topic: None
 
 
-class _Phase(Enum):
-    """FLUSHING: the last answers are sent. LINGERING: the client has to close the connection."""
+class Session(asyncio.Protocol):
+    """Serves one client. Threads: that of its event loop; ``drop`` and ``wake`` from any.
 
-    NEW = auto()
-    SERVING = auto()
-    FLUSHING = auto()
-    LINGERING = auto()
-    OVER = auto()
-
-
-class Session:
-    """Serves one client. Its loop calls :meth:`step` until ``is_over``, then :meth:`close`.
-
-    Threads: its loop's; ``drop`` and ``wake`` from any.
+    Args:
+        call: runs a function in the event loop.
+        on_close: called after the end of the connection.
     """
 
     def __init__(
@@ -75,10 +62,9 @@ class Session:
         engine: Engine[Any],
         faults: Faults,
         config: SessionConfig,
-        sock: socket.socket,
         address: str,
         number: int,
-        wake: Callable[[Session], object],
+        call: Callable[[Callable[[], None]], object],
         on_close: Callable[[Session], None],
     ) -> None:
         self.address = address
@@ -94,118 +80,122 @@ class Session:
         self.handler: CommandHandler = config.make_handler(number, self.layers)
         self.handler.wake = self.wake
         self.core: ServerProtocol = self.handler.core
-        #: The events of the socket to wait for.
-        self.interest: int = selectors.EVENT_READ
         self._engine = engine
         self._faults = faults
         self._config = config
-        self._sock = sock
-        self._transport = Transport(sock, address)
-        self._wake = wake
+        self._call = call
         self._on_close = on_close
-        self._phase = _Phase.NEW
-        self._read_size = _SMALL_READ
-        self._is_reading = False  # no wake-up is needed: messages are taken afterwards
-        self._unsent = memoryview(b"")
-        self._has_more = False  # the outbox has messages that were not encoded
-        self._not_before = 0.0  # a fault delays writing until then
+        self._transport: asyncio.Transport | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_woken = False  # a call of _serve() follows
+        self._unsent = b""  # waits for the end of a pause
+        self._is_pausing = False  # a fault delays writing
+        self._written = self._sent = 0  # bytes given to the transport, and to the kernel
+        self._last_command = self._last_progress = time.monotonic()
         self._heartbeat_interval = 0.0
         self._next_heartbeat = _NEVER
-        self._last_command = 0.0
-        self._last_progress = 0.0  # when bytes were last written
-        self._end_due = _NEVER  # deadline for the last bytes
         self._is_identified = False
+        self._has_eof = False
+        self._is_ending = False  # further bytes of the client are dropped
         self._is_dropped = False
-        self._is_reset = False
 
-    def is_over(self) -> bool:
-        return self._phase is _Phase.OVER
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(_MAX_UNSENT)
+        if self._is_dropped:
+            self._abort()
+        self._set_heartbeat(self.core.settings.heartbeat_interval)
+        self._serve()
 
-    def fileno(self) -> int:
-        return self._sock.fileno()
+    def data_received(self, data: bytes) -> None:
+        self.core.receive_data(data)
+        self._serve()
 
-    def step(self, is_readable: bool) -> None:
-        """Read once if there is input, execute the commands, write.
+    def eof_received(self) -> bool:
+        self._has_eof = True
+        if self._is_ending:
+            self._abort()
+        self.core.receive_eof()
+        self._serve()
+        return True  # the connection stays open for writing
 
-        Blocks only during a request to an auth server or an nsqlookupd.
-        """
-        try:
-            if self._phase is _Phase.NEW:
-                self._begin()
-            if self._phase is _Phase.SERVING:
-                self._serve(is_readable)
-            elif self._phase is not _Phase.OVER:
-                self._continue_end(is_readable)
-        except NSQConnectionError as exc:
-            logger.info("client(%s) %s", self.address, exc.reason)
-            self.abort()
+    def pause_writing(self) -> None:
+        assert self._transport is not None
+        self._transport.pause_reading()
 
-    def abort(self) -> None:
-        self._phase = _Phase.OVER
+    def resume_writing(self) -> None:
+        assert self._transport is not None
+        self._transport.resume_reading()
+        self._serve()
 
-    def close(self) -> None:
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self._is_ending = True
+        if exc is not None:
+            logger.info("client(%s) %s", self.address, exc)
+        if self._timer is not None:
+            self._timer.cancel()
         try:
             self._unsubscribe()
-            logger.info("client(%s) is gone", self.address)
-        finally:
-            self._sock.close()
-            self._on_close(self)
+        except BaseException:  # a SystemExit of an observer must not end the loop
+            logger.exception("%s: client failed", self.address)
+        logger.info("client(%s) is gone", self.address)
+        self._on_close(self)
 
     def drop(self, reset: bool = False) -> bool:
         if self._is_dropped:
             return False
-        self._is_reset = reset
-        self._is_dropped = True
-        if not reset:
-            self._transport.shutdown()
-        self._wake(self)
+        self._is_dropped = self._is_ending = True
+        self._call(lambda: self._abort(reset))
         return True
 
     def wake(self) -> None:
-        """Make the loop look at it again. Any thread."""
-        if not self._is_reading:
-            self._wake(self)
+        """Send messages and answers that are ready. Any thread."""
+        if not self._is_woken:
+            self._is_woken = True
+            self._call(self._serve)
+
+    def _abort(self, reset: bool = False) -> None:
+        if self._transport is None:
+            return
+        with contextlib.suppress(OSError):  # the client has closed it
+            sock = self._transport.get_extra_info("socket")
+            if reset:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+            else:
+                sock.shutdown(socket.SHUT_RDWR)
+        self._transport.abort()
 
     def _unsubscribe(self) -> None:
         with self._engine as broker:
             self.handler.unsubscribe(broker)
 
-    def _begin(self) -> None:
-        now = time.monotonic()
-        self._last_command = self._last_progress = now
-        self._set_heartbeat(self.core.settings.heartbeat_interval, now)
-        self._phase = _Phase.SERVING
-
-    def _serve(self, is_readable: bool) -> None:
-        self._is_reading = True
-        if not self._is_dropped:
-            if is_readable:
-                self._receive()
+    def _serve(self) -> None:
+        """Execute the received commands, and write what is ready."""
+        if self._transport is None or self._is_ending:
+            return
+        try:
+            self._is_woken = True  # by the commands: messages are taken afterwards
             while events := self.core.take_events():
                 self._execute(events, self._authorize(events))
                 self._last_command = time.monotonic()
-        self._is_reading = False
-        now = time.monotonic()
-        if not self.core.is_closed:  # nothing may follow a fatal error
-            if not self._has_unsent_data():
-                self._last_progress = now
-            self._take_messages()
-            self._run_due_tasks(now)
+            self._is_woken = False
+            if not self.core.is_closed:  # nothing may follow a fatal error
+                self._take_messages()
+                self._run_due_tasks(time.monotonic())
             self._log_errors()
-            self._write(now)
-        if self.core.is_closed or self._is_dropped:
-            self._begin_end()
-        else:
-            self.interest = self._serving_interest(now)
-
-    def _receive(self) -> None:
-        data = self._transport.recv(self._read_size)
-        is_full = data is not None and len(data) == self._read_size
-        self._read_size = RECV_SIZE if is_full else _SMALL_READ
-        if data == b"":
-            self.core.receive_eof()
-        elif data is not None:
-            self.core.receive_data(data)
+            if self._is_dropped:
+                self._abort()
+            elif self.core.is_closed:
+                self._end()
+            else:
+                self._write()
+                self._schedule()
+        except OSError as exc:
+            logger.debug("%s: %s", self.address, exc)
+            self._abort()
+        except BaseException:
+            logger.exception("%s: client failed", self.address)
+            self._abort()
 
     def _execute(self, events: list[Event], auth_results: list[AuthResult]) -> None:
         with self._engine as broker:
@@ -216,7 +206,7 @@ class Session:
         settings = self.handler.pump_settings
         if settings is not None and not self._is_identified:
             self._is_identified = True
-            self._set_heartbeat(settings.heartbeat_interval, time.monotonic())
+            self._set_heartbeat(settings.heartbeat_interval)
 
     def _log_errors(self) -> None:
         while self.core.sent_errors:
@@ -237,50 +227,50 @@ class Session:
 
     def _take_messages(self) -> None:
         consumer = self.handler.consumer  # only this thread sets it
-        if consumer is None or len(self._unsent) > _MAX_UNSENT:
+        if consumer is None or self._count_unsent() > _MAX_UNSENT:
             return
-        if not (consumer.outbox or consumer.is_ended):  # a later change wakes this session
-            self._has_more = False
-            return
-        with self._engine:
-            messages = self.handler.take_outbox(_MAX_UNSENT)
-            self._has_more = bool(consumer.outbox)
-        send = self.core.send_message
-        for message in messages:
-            send(*message)
+        if consumer.outbox or consumer.is_ended:  # a later change wakes this session
+            with self._engine:
+                messages = self.handler.take_outbox(_MAX_UNSENT)
+                has_more = bool(consumer.outbox)
+            if has_more:
+                self.wake()
+            for message in messages:
+                self.core.send_message(*message)
 
-    def _serving_interest(self, now: float) -> int:
-        interest = selectors.EVENT_READ if len(self._unsent) <= _MAX_UNSENT else 0
-        if now >= self._not_before and self._has_unsent_data():
-            interest |= selectors.EVENT_WRITE
-        return interest
-
-    def next_due(self) -> float:
-        """When the next step is due without input and wake-ups, on the monotonic clock."""
-        if self._phase is not _Phase.SERVING:
-            return self._end_due
+    def _schedule(self) -> None:
+        """Call ``_serve()`` again when something is due."""
+        if self._timer is not None:
+            self._timer.cancel()
         due = min(self._next_heartbeat, self.layers.handshake_due())
         interval = self._heartbeat_interval
         if interval:
             due = min(due, self._last_command + 2 * interval)
-            if self._has_unsent_data():
+            if self._count_unsent():
                 due = min(due, self._last_progress + interval)
-        if self._has_unsent_data() and not self.interest & selectors.EVENT_WRITE:
-            due = min(due, self._not_before)
         held = self.handler.next_due()
-        return due if held is None else min(due, held)
+        if held is not None:
+            due = min(due, held)
+        self._timer = None
+        if due != _NEVER:
+            self._timer = asyncio.get_running_loop().call_at(due, self._serve)
 
     def _run_due_tasks(self, now: float) -> None:
         self.handler.release(now)
         if now >= self.layers.handshake_due():
-            local = format_address(*self._sock.getsockname()[:2])
+            assert self._transport is not None
+            local = format_address(*self._transport.get_extra_info("sockname")[:2])
             self.core.fail_handshake(f"read tcp {local}->{self.address}: i/o timeout")
             return
         interval = self._heartbeat_interval
         if not interval:
             return
+        unsent = self._count_unsent()
+        sent = self._written + len(self._unsent) - unsent
+        if sent != self._sent or not unsent:
+            self._sent, self._last_progress = sent, now
         # First: while a client does not read, its commands are not read either.
-        if self._has_unsent_data() and now >= self._last_progress + interval:
+        if now >= self._last_progress + interval:
             logger.info("client(%s) does not read", self.address)
             self._is_dropped = True
         elif now >= self._last_command + 2 * interval:
@@ -291,71 +281,45 @@ class Session:
             if not self._faults.heartbeats_withheld:
                 self.core.send_heartbeat()
 
-    def _set_heartbeat(self, interval_ms: int, now: float) -> None:
+    def _set_heartbeat(self, interval_ms: int) -> None:
         self._heartbeat_interval = interval_ms / 1000
-        self._next_heartbeat = now + self._heartbeat_interval if interval_ms else _NEVER
+        self._next_heartbeat = (
+            time.monotonic() + self._heartbeat_interval if interval_ms else _NEVER)
 
-    def _has_unsent_data(self) -> bool:
-        return self._has_more or len(self._unsent) > 0
+    def _count_unsent(self) -> int:
+        assert self._transport is not None
+        return len(self._unsent) + self._transport.get_write_buffer_size()
 
-    def _write(self, now: float) -> None:
-        new = self.core.data_to_send()
-        if new:
-            self._unsent = memoryview(bytes(self._unsent) + new)
-        while len(self._unsent) and now >= self._not_before:
+    def _write(self) -> None:
+        assert self._transport is not None
+        self._unsent += self.core.data_to_send()
+        while self._unsent and not self._is_pausing:
             size, pause = self._faults.next_piece(self.number, len(self._unsent))
-            sent = self._transport.send_some(self._unsent[:size])
-            if not sent:
-                return
-            self._unsent = self._unsent[sent:]
-            self._last_progress = now
-            self._not_before = now + pause
+            piece, self._unsent = self._unsent[:size], self._unsent[size:]
+            self._written += len(piece)
+            self._transport.write(piece)
+            if pause:
+                self._is_pausing = True
+                asyncio.get_running_loop().call_later(pause, self._end_pause)
 
-    def _begin_end(self) -> None:
-        self._log_errors()
+    def _end_pause(self) -> None:
+        self._is_pausing = False
+        self._serve()
+
+    def _end(self) -> None:
+        """Send the last answers, and close the connection when the client has."""
+        assert self._transport is not None
+        self._is_ending = True
         # First: messages delivered to it from now on would wait for their timeout.
         self._unsubscribe()
-        self._unsent = memoryview(bytes(self._unsent) + self.core.data_to_send())
-        self._phase = _Phase.FLUSHING
-        self._continue_end(False)
-
-    def _continue_end(self, is_readable: bool) -> None:
-        now = time.monotonic()
-        if self._phase is _Phase.FLUSHING:
-            if not self._flush(now):
-                return
-            is_reset = self._faults.reset_after_error or self.core.ends_with_reset
-            if self._is_reset or (is_reset and not self._is_dropped):
-                self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
-                self._phase = _Phase.OVER
-                return
-            self._begin_to_linger(now)
-            is_readable = True
-        is_due = self._is_dropped or now >= self._end_due
-        # Further bytes of the client are dropped.
-        if is_due or (is_readable and self._transport.recv() == b""):
-            self._transport.shutdown()
-            self._phase = _Phase.OVER
-
-    def _flush(self, now: float) -> bool:
-        """Send the pending output; False while the socket takes no more."""
-        while len(self._unsent) and not self._is_dropped:
-            sent = self._transport.send_some(self._unsent)
-            if not sent:
-                self._end_due = min(self._end_due, now + _LINGER)
-                if now >= self._end_due:
-                    raise WriteTimeoutError(self.address, f"took no bytes for {_LINGER:g} s")
-                self.interest = selectors.EVENT_WRITE
-                return False
-            self._unsent = self._unsent[sent:]
-            self._end_due = _NEVER
-        return True
-
-    def _begin_to_linger(self, now: float) -> None:
-        self._phase = _Phase.LINGERING
-        self.interest = selectors.EVENT_READ
-        self._end_due = now + _LINGER
-        try:
-            self._sock.shutdown(socket.SHUT_WR)
-        except OSError:
-            self._end_due = now  # the client has closed it
+        self._transport.write(self._unsent + self.core.data_to_send())
+        if self._faults.reset_after_error or self.core.ends_with_reset:
+            self._abort(reset=True)
+            return
+        if self._has_eof:
+            self._transport.close()
+        else:
+            self._transport.resume_reading()
+            with contextlib.suppress(OSError):  # the client has closed it
+                self._transport.write_eof()
+        asyncio.get_running_loop().call_later(_LINGER, self._abort)

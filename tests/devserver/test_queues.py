@@ -191,7 +191,7 @@ def test_deadlines_of_finished_messages_are_removed():
         channel.put(make_message(number), 0.0)
         channel.finish(consumer, id_of(number), 0.0)
         consumer.outbox.clear()
-    assert len(channel._deadlines) < 200
+    assert len(channel._dues) < 200
 
 
 OPERATIONS = st.lists(

@@ -3,14 +3,12 @@
 import logging
 import socket
 import threading
-from types import SimpleNamespace
 
 import pytest
 
 from nsqclient.devserver import Nsqd
 from nsqclient.devserver.command_handler import CommandHandler
-from nsqclient.devserver.session_loop import SessionLoop
-from nsqclient.http import NsqdHTTP
+from nsqclient.devserver.partitioned.cluster import PartitionedCluster
 from tests.support.servers.raw_client import MESSAGE, RESPONSE, Closed, RawClient
 from tests.support.waiting import wait_until
 
@@ -80,18 +78,14 @@ def test_a_client_that_fails_ends_alone(leak_guard, monkeypatch, caplog, error, 
                for each in caplog.records)
 
 
-@pytest.mark.parametrize("failing", [
-    "nsqclient.devserver.command_handler.CommandHandler.unsubscribe",
-    "selectors.DefaultSelector.register"])
-def test_a_client_whose_end_fails_delays_no_other(leak_guard, monkeypatch, caplog, failing):
-    with Nsqd() as nsqd, RawClient(nsqd.tcp_address) as other, NsqdHTTP(nsqd.http_address) as http:
+def test_a_client_whose_end_fails_delays_no_other(leak_guard, monkeypatch, caplog):
+    with Nsqd() as nsqd, RawClient(nsqd.tcp_address) as other:
         assert other.ask(PUB) == OK
-        http.ping()  # its thread has a selector of its own by now
         with monkeypatch.context() as patch:
             def fail(*_args):
                 raise RuntimeError("a fault")
 
-            patch.setattr(failing, fail)
+            patch.setattr(CommandHandler, "unsubscribe", fail)
             with RawClient(nsqd.tcp_address) as bad, pytest.raises(Closed):
                 bad.ask(b"X\n")
                 bad.read_frame()
@@ -107,39 +101,6 @@ def test_messages_follow_a_pause_between_pieces(leak_guard):
         nsqd.faults.split_frames(1, 4 * 1024 * 1024, 0.01)
         client.subscribe("big", "c", ready=8)
         assert [client.read_frame()[0] for _ in range(8)] == [MESSAGE] * 8
-
-
-class Due:
-    """A session that is due at a given time."""
-
-    address = "127.0.0.1:1"
-    core = SimpleNamespace(settings=SimpleNamespace(client_id=""))
-
-    def __init__(self, due):
-        self.due = due
-
-    def drop(self, reset):
-        return True
-
-    def next_due(self):
-        return self.due
-
-
-def test_due_times_that_come_and_go_do_not_pile_up():
-    loop = SessionLoop("test")
-    late, early = Due(1e12), Due(1e12)
-    loop._schedule(late)
-    for number in range(10_000):
-        early.due = 1e12 if number % 2 else float(-number)
-        loop._schedule(early)
-        loop._add_due({})
-    assert len(loop._dues) < 100
-    ready = {}
-    late.due = early.due = 0.0
-    loop._schedule(late)
-    loop._schedule(early)
-    loop._add_due(ready)
-    assert ready == {late: False, early: False}
 
 
 def test_a_client_after_the_end_is_closed(leak_guard):
