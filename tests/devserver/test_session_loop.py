@@ -8,7 +8,6 @@ import pytest
 
 from nsqclient.devserver import Nsqd
 from nsqclient.devserver.command_handler import CommandHandler
-from nsqclient.devserver.partitioned.cluster import PartitionedCluster
 from tests.support.servers.raw_client import MESSAGE, RESPONSE, Closed, RawClient
 from tests.support.waiting import wait_until
 
