@@ -75,7 +75,7 @@ class Consumers:
     def add(
         self, topic: str, channel: str, handler: Callable[[Message], Any], *,
         guard: LookGuard | None = None, is_limited: bool = False, **options: Any,
-    ) -> Consumer:
+    ) -> None:
         """Make a consumer, and start it if the others run.
 
         Args:
@@ -96,12 +96,6 @@ class Consumers:
             started = self._started
         if started:
             consumer.start()
-        return consumer
-
-    def remove(self, consumer: Consumer) -> None:
-        with self._lock:
-            self._all = [each for each in self._all if each is not consumer]
-        consumer.stop(STOP_TIMEOUT)
 
     def run(self) -> None:
         with self._lock:

@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from nsqclient import Config, Consumer
+from nsqclient import Config
 from nsqclient.cli.archiver import Archive, Archiver, FileNames, RecordFormatter
 from nsqclient.cli.archive_files import (
     CodecFactory, OutputPaths, OutsideError, RotationRules, gzip_codec, zstd_codec,
@@ -164,9 +164,7 @@ class _Tool:
             self._codec = zstd_codec()
         self._work_dir: str = values["work-dir"] or values["output-dir"]
         self._rules = RotationRules(values["rotate-size"], values["rotate-interval"])
-        # Topic -> its archive. The watcher's thread adds and removes entries.
-        self._archived: dict[str, tuple[Consumer, Archiver]] = {}
-        self._has_failed = False
+        self._archivers: list[Archiver] = []  # the watcher's thread adds to it
         self._on_closed: Callable[[str], None] = lambda path: None
         self._options: dict[str, Any] = {}
         self._topics = [topic for topic in dict.fromkeys(values["topic"]) if self._allows(topic)]
@@ -213,8 +211,7 @@ class _Tool:
                 stack.callback(watcher.stop)
                 watcher.start()
             consumers.run()
-        failed = [archiver.has_failed for _, archiver in self._archived.values()]
-        return 1 if self._has_failed or any(failed) else 0
+        return 1 if any(archiver.has_failed for archiver in self._archivers) else 0
 
     def _make_watcher(self, consumers: Consumers) -> TopicWatcher:
         values = self._values
@@ -232,8 +229,8 @@ class _Tool:
             values["lookupd-http-address"], config=self._config,
             connect_timeout=values["http-client-connect-timeout"],
             timeout=values["http-client-request-timeout"])
-        return TopicWatcher(cluster, values["topic-refresh"], on_topic,
-                            functools.partial(self._leave, consumers), consumers.fail, self._log)
+        return TopicWatcher(
+            cluster, values["topic-refresh"], on_topic, consumers.fail, self._log)
 
     def _archive(self, consumers: Consumers, topic: str) -> None:
         values = self._values
@@ -253,35 +250,19 @@ class _Tool:
         paths.lock(topic if "<TOPIC>" in values["filename-format"] else "")
         try:
             archive.finish_left_files()
-            consumer = consumers.add(topic, values["channel"], archiver, **self._options)
+            consumers.add(topic, values["channel"], archiver, **self._options)
         except BaseException:
             paths.release()
             raise
-        self._archived[topic] = consumer, archiver
-
-    def _leave(self, consumers: Consumers, topic: str) -> bool:
-        """Close the files of a deleted topic; return False while an nsqd still has it."""
-        if topic not in self._archived:
-            return True  # the pattern excludes it
-        consumer, archiver = self._archived[topic]
-        if consumer.stats().connections:
-            return False  # a restarted nsqlookupd does not know every topic yet
-        self._log.info("topic %s was deleted: its files are closed", topic)
-        consumers.remove(consumer)
-        del self._archived[topic]
-        self._has_failed = self._has_failed or archiver.has_failed
-        return True
+        self._archivers.append(archiver)
 
     def _reopen(self) -> None:
-        for _, archiver in list(self._archived.values()):
+        for archiver in list(self._archivers):
             archiver.reopen()
 
 
 class TopicWatcher:
-    """Calls ``on_topic`` once for each topic that appears, and ``on_gone`` when it is deleted.
-
-    A topic is deleted when every nsqlookupd has answered and none knows it. A call that raises, or
-    an ``on_gone`` that returns False, is repeated at the next poll.
+    """Calls ``on_topic`` once for each topic that appears; again at the next poll if it raises.
 
     Args:
         refresh: seconds between two polls; 0: poll until one is answered.
@@ -292,12 +273,11 @@ class TopicWatcher:
 
     def __init__(
         self, cluster: Cluster, refresh: float, on_topic: Callable[[str], None],
-        on_gone: Callable[[str], bool], on_wrong: Callable[[str], None], log: PrefixedLogger,
+        on_wrong: Callable[[str], None], log: PrefixedLogger,
     ) -> None:
         self._cluster = cluster
         self._refresh = refresh
         self._on_topic = on_topic
-        self._on_gone = on_gone
         self._log = log
         self._on_wrong = on_wrong
         self._known: set[str] = set()
@@ -340,20 +320,7 @@ class TopicWatcher:
                 self._log.error("topic %s cannot be archived yet: %s", topic, exc)
             else:
                 self._known.add(topic)
-        if not failures:
-            self._report_deleted(found)
         return bool(answers)
-
-    def _report_deleted(self, found: set[str]) -> None:
-        for topic in sorted(self._known - found):
-            if self._end.is_set():
-                break
-            try:
-                if self._on_gone(topic):
-                    self._known.discard(topic)
-            except Exception as exc:
-                self._log.error("topic %s was deleted, but its files cannot be closed: %s",
-                                topic, exc)
 
 
 class CloseHook:

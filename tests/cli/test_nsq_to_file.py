@@ -14,7 +14,6 @@ from nsqclient import Producer
 from nsqclient.cli import main
 from nsqclient.cli.nsq_to_file import TopicWatcher
 from nsqclient.devserver import Nsqd, Nsqlookupd
-from nsqclient.http import NsqlookupdHTTP
 from nsqclient.cluster.cluster import Cluster
 from nsqclient.runtime.log_lines import PrefixedLogger
 from tests.support.archives import read_tree
@@ -119,27 +118,6 @@ def archiving(folder, *lookupds, pattern="web", name="<TOPIC><REV>", log=subproc
         assert end(process) == 0
 
 
-def delete(topic, nsqd, lookupd):
-    with NsqlookupdHTTP(lookupd.http_address) as client:
-        client.delete_topic(topic)
-        nsqd.delete_topic(topic)
-        wait_until(lambda: client.topics() == ())
-
-
-def test_the_files_of_a_deleted_topic_are_closed(leak_guard, tmp_path):
-    with Nsqlookupd() as lookupd, Nsqd(lookupd_tcp_addresses=[lookupd.tcp_address]) as nsqd:
-        with archiving(tmp_path, lookupd.http_address):
-            nsqd.publish("web", b"one")
-            wait_until(lambda: read_tree(tmp_path / "work") == {"web-000000": b"one\n"})
-            api = HttpApi(nsqd.http_address)
-            wait_until(lambda: api.stats("web", "nsq_to_file")["in_flight_count"] == 0)
-            delete("web", nsqd, lookupd)
-            wait_until(lambda: read_tree(tmp_path / "out") == {"web-000000": b"one\n"})
-            nsqd.publish("web", b"two")
-            wait_until(lambda: read_tree(tmp_path / "work") == {"web-000001": b"two\n"})
-        assert read_tree(tmp_path / "out") == {"web-000000": b"one\n", "web-000001": b"two\n"}
-
-
 def test_a_topic_whose_name_leads_out_of_the_directory_is_not_archived(leak_guard, tmp_path):
     with Nsqlookupd() as lookupd, Nsqd(lookupd_tcp_addresses=[lookupd.tcp_address]) as nsqd:
         nsqd.publish("..", b"evil")
@@ -156,35 +134,9 @@ def test_a_topic_whose_name_leads_out_of_the_directory_is_not_archived(leak_guar
     assert {path.name for path in tmp_path.iterdir()} == {"a", "log"}
 
 
-@pytest.fixture
-def lookupds(leak_guard):
-    with Nsqlookupd() as one, Nsqlookupd() as two:
-        yield [one, two]
-
-
-def test_a_topic_is_deleted_when_no_nsqlookupd_knows_it(lookupds):
-    came, gone, agrees = [], [], [False, True]
-    clients = [NsqlookupdHTTP(lookupd.http_address) for lookupd in lookupds]
-    watcher = TopicWatcher(
-        Cluster(lookupd.http_address for lookupd in lookupds), 60, came.append,
-        lambda topic: gone.append(topic) or agrees.pop(0), [].append,
-        PrefixedLogger(logging.getLogger("nsqclient.nsq_to_file"), ""))
-    for client in clients:
-        client.create_topic("t")
-    assert watcher.poll() and came == ["t"]
-    clients[0].delete_topic("t")
-    assert watcher.poll() and gone == []
-    lookupds[1].stop()
-    assert watcher.poll() and gone == []
-    watcher.start()
-    watcher.stop()
-    for client in clients:
-        client.close()
-
-
 def test_a_poll_that_raises_is_followed_by_others(leak_guard, monkeypatch):
     watcher = TopicWatcher(
-        Cluster(["127.0.0.1:1"]), 0.01, [].append, [].append, [].append,
+        Cluster(["127.0.0.1:1"]), 0.01, [].append, [].append,
         PrefixedLogger(logging.getLogger("nsqclient.nsq_to_file"), ""))
     polls = []
 
