@@ -48,7 +48,7 @@ class Connection(NsqdSocket):
         timeout = float("inf")
         if config.heartbeat_interval > 0:
             timeout = min(config.read_timeout, 2 * config.heartbeat_interval)
-        self._reader = SocketReader(
+        self.reader: SocketReader = SocketReader(
             self, self._core, self._lock, self._flush_as_reader, delegate, timeout
         )
         self._error: NSQError | None = None  # the first reason for the end; guarded by _lock
@@ -141,8 +141,8 @@ class Connection(NsqdSocket):
             with self._lock:
                 queue(self._core)
             is_written = self._writer.flush(waits)
-            if self._reader.is_paused and self._core.awaits_answer():
-                self._reader.wake()
+            if self.reader.is_paused and self._core.awaits_answer():
+                self.reader.wake()
             return is_written
         except NSQConnectionError as exc:
             self._fail(exc)
@@ -156,21 +156,6 @@ class Connection(NsqdSocket):
     def flush(self) -> None:
         """Write the queued bytes, as ``send``."""
         self.send(lambda core: None)
-
-    def receive_messages(self, until: float) -> None:
-        """Receive messages in place of the reader, on a worker that would wait for the next one.
-
-        The delegate is called from this thread. If the reader is receiving, this method returns at
-        once, and the reader pauses after the next event.
-
-        Blocks: until messages arrive, at most until ``until`` on ``time.monotonic()``; then the
-        reader receives again.
-        """
-        self._reader.receive_messages(until)
-
-    def wake_reader(self) -> None:
-        """Let the reader continue, if it pauses."""
-        self._reader.wake()
 
     def drain(self, timeout: float) -> bool:
         """Wait until all queued bytes are written, by any thread; return True if they are."""
@@ -198,7 +183,7 @@ class Connection(NsqdSocket):
         error: NSQError
         try:
             assert self._transport is not None
-            self._reader.run(self._transport)
+            self.reader.run(self._transport)
         except NSQError as exc:
             error = exc.with_traceback(None)  # its frames would keep the last messages alive
         except BaseException as exc:
@@ -237,7 +222,7 @@ class Connection(NsqdSocket):
         try:
             self._shut_down()
         finally:  # a signal handler may have raised
-            self._reader.wake()
+            self.reader.wake()
 
     def _finish(self, error: NSQError) -> None:
         with self._lock:

@@ -124,7 +124,14 @@ class SocketReader:
         self._last_read = time.monotonic()
 
     def receive_messages(self, until: float) -> None:
-        """Receive messages on this thread, if no other thread receives. See Connection."""
+        """Receive messages in place of the reader, on a worker that would wait for the next one.
+
+        The delegate is called from this thread. If the reader is receiving, this method returns at
+        once, and the reader pauses after the next event.
+
+        Blocks: until messages arrive, at most until ``until`` on ``time.monotonic()``; then the
+        reader receives again.
+        """
         if not self._receive_lock.acquire(blocking=False):
             self._is_requested = True
             return
@@ -148,6 +155,7 @@ class SocketReader:
                 self.wake()
 
     def wake(self) -> None:
+        """Let the reader thread continue, if it pauses."""
         if self.is_paused:
             with contextlib.suppress(RuntimeError):  # it was woken already
                 self._wakeup.release()

@@ -263,7 +263,7 @@ class MessageProcessor:
         for sub in subs:
             sub.flush()
         if self.worker_count == 1 == len(subs) and self._flow.max_in_flight == 1:
-            subs[0].conn.receive_messages(monotonic() + RECEIVE_TIME)
+            subs[0].conn.reader.receive_messages(monotonic() + RECEIVE_TIME)
 
     def flush(self) -> None:
         for sub in self._flow.subscriptions:

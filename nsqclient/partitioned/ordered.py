@@ -89,12 +89,12 @@ class OrderedProcessor(MessageProcessor):
             len(self.workers) or len(sub.in_flight) or self.requeues_incoming
             or self.worker_count < len(self._flow.subscriptions)
         ):
-            sub.conn.wake_reader()
+            sub.conn.reader.wake()
             return
         me = threading.get_ident()
         self._receivers.add(me)
         try:
-            sub.conn.receive_messages(monotonic() + RECEIVE_TIME)
+            sub.conn.reader.receive_messages(monotonic() + RECEIVE_TIME)
         finally:
             self._receivers.discard(me)
 

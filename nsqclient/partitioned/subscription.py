@@ -277,7 +277,7 @@ class OrderedSubscription(PartitionSubscription):
     def finish(self, message: Message) -> None:
         self.note_finished(message)
         super().finish(message)
-        self.conn.wake_reader()
+        self.conn.reader.wake()
 
     def note_finished(self, message: Message) -> None:
         """Record the position of a finished message. Earlier messages are now out of order."""
