@@ -201,7 +201,6 @@ class Nsqd:
             )
             if options.data_path is not None:
                 self._data = DataPath(options.data_path)
-                self._data.check_disk_queues()
                 with self._engine as broker:
                     broker.restore(self._data.load(), self._engine.now)
             self._is_loaded = True

@@ -59,16 +59,21 @@ class DataPath:
                 f"failed to lock data-path: cannot flock directory {path} - {exc.strerror}"
                 " (possibly in use by another instance of nsqd)",
             ) from exc
-        # Guarded by the engine, which any thread may enter.
-        self._database = sqlite3.connect(
-            self._path / "messages.sqlite", isolation_level=None, check_same_thread=False)
+        try:
+            self._check_disk_queues()
+            # Guarded by the engine, which any thread may enter.
+            self._database = sqlite3.connect(
+                self._path / "messages.sqlite", isolation_level=None, check_same_thread=False)
+        except BaseException:
+            os.close(self._descriptor)
+            raise
         try:
             self._database.executescript(_TABLE)
         except sqlite3.Error as exc:
             self.close()
             raise DataPathError(errno.EINVAL, f"failed to open {path}/messages.sqlite: {exc}")
 
-    def check_disk_queues(self) -> None:
+    def _check_disk_queues(self) -> None:
         """Raise DataPathError if a real nsqd has messages here, which would not be delivered."""
         found = [path.name for path in sorted(self._path.glob("*.diskqueue.*.dat"))
                  if not path.name.endswith(".meta.dat") and path.stat().st_size]
