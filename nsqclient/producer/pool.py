@@ -170,7 +170,7 @@ class ConnectionPool:
     # -- for the NodePool
 
     def add(self, conn: BlockingConnection) -> None:
-        """Take a connection that was dialed; close it if the pool is closed. Needs _changed."""
+        """Take a connection that was dialed; close it if the pool is closed. One thread at once."""
         self._refs = [*(ref for ref in self._refs if ref() is not None), weakref.ref(conn)]
         self.dialed_at = time.monotonic()
         self.idle.append(conn)
