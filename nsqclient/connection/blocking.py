@@ -45,6 +45,8 @@ class BlockingConnection(NsqdSocket):
     ``cut()`` and ``has_unread()``: any.
     """
 
+    has_begun: bool = True  # nsqd may have read a part of a publish that waits
+
     def __init__(self, address: str, config: Config) -> None:
         super().__init__(address, config)
         self._error: NSQError | None = None  # the reason given to cut(); written under _lock

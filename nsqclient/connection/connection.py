@@ -66,6 +66,11 @@ class Connection(NsqdSocket):
         """True if the connection is closed or being closed."""
         return self.is_ended or self._core.state is State.CLOSED
 
+    @property
+    def bytes_sent(self) -> int:
+        """Bytes that the socket has accepted; grows while nsqd reads."""
+        return self._writer.sent
+
     def __repr__(self) -> str:
         return f"<Connection {self.address} {self._core.state.value}>"
 

@@ -36,6 +36,8 @@ class SocketWriter:
         # An exception of a signal handler may leave it acquired. Then the connection ends.
         self._write_lock = threading.Lock()
         self._unsent = memoryview(b"")  # taken from the core, not yet sent; guarded by _write_lock
+        #: Bytes that the socket has accepted.
+        self.sent: int = 0
         self._transport: Transport | None = None
 
     def attach(self, transport: Transport) -> None:
@@ -92,6 +94,7 @@ class SocketWriter:
                 sent = self._send(data)
             except OSError as exc:
                 transport.need_lost(exc)
+            self.sent += sent
             if sent == len(data):
                 break
             data = memoryview(data)[sent:]

@@ -256,7 +256,7 @@ class PartitionPublisher:
             self.metadata.on_accepted(attempts.topic, partition, nsqd)
             return Placed(partition, nsqd, position)
         is_sent = not isinstance(error, StaleConnection)
-        if not is_sent and not node.pool.connections():
+        if not is_sent and not node.connections():
             error = node.last_error or error
         attempts.on_partition_failure(error, nsqd, partition, is_sent)
         if isinstance(error, ServerError) and error.code in LEADER_CODES:

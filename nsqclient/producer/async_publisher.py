@@ -35,13 +35,14 @@ from nsqclient.producer.futures import (
     PublishFuture, UnretrievedErrors, renew_lock, start_all, succeed_all,
 )
 from nsqclient.producer.outcome import Attempts
+from nsqclient.producer.pipelined import PipelinedConnection
 from nsqclient.producer.publisher import Publisher
 from nsqclient.producer.stats import Statistics
 from nsqclient.producer.timer import PoolTimer
 from nsqclient.protocol import commands
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.lock import Lock, Monitor
-from nsqclient.runtime.threads import need_threads
+from nsqclient.runtime.threads import need_threads, owner_of_thread
 from nsqclient.runtime.workers import WorkerPool
 
 logger: logging.Logger = logging.getLogger("nsqclient.producer")
@@ -192,7 +193,8 @@ class AsyncPublisher:
             raise failure
 
     def _is_own_thread(self) -> bool:
-        return self._workers.is_worker() or self._timer.is_current()
+        return (self._workers.is_worker() or self._timer.is_current()
+                or isinstance(owner_of_thread(), PipelinedConnection))
 
     def _wait(self, condition: Callable[[], bool], timeout: float | None) -> bool:
         """Wait until ``condition()``, which a settled message may change; return it."""
@@ -312,7 +314,7 @@ class AsyncPublisher:
         attempts = Attempts(
             first.seconds, len(command), self._publisher.retry_unknown, len(items), maybe_stored)
         try:
-            self._publisher.publish(command, until, first.seconds, attempts)
+            self._publisher.publish(command, until, first.seconds, attempts, is_async=True)
         except BaseException as exc:  # also of a time limit: the messages need an outcome
             if attempts.is_one_at_fault:
                 self._statistics.count_retried(len(items))

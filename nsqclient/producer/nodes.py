@@ -11,6 +11,7 @@ import math
 import random
 import time
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from nsqclient.config import Config
 from nsqclient.connection.blocking import BlockingConnection
@@ -24,7 +25,7 @@ from nsqclient.errors import (
     with_hint,
 )
 from nsqclient.log_records import log_fields
-from nsqclient.producer.pool import ConnectionPool
+from nsqclient.producer.pool import C, ConnectionPool, Pipeline, PoolConnection
 from nsqclient.producer.timer import PoolTimer
 from nsqclient.protocol.events import ServerSettings
 from nsqclient.runtime.deadline import Deadline
@@ -52,10 +53,14 @@ class NsqdNode:
     def __init__(self, address: str, config: Config, want: Callable[[], None]) -> None:
         self.address = address
         self._max_pause = config.max_reconnect_delay
-        self.pool: ConnectionPool = ConnectionPool(config, want)
+        self.pool: ConnectionPool[BlockingConnection] = ConnectionPool(
+            BlockingConnection, address, config, want)
+        self.pipeline: Pipeline = Pipeline(address, config, want)
+        self.pools: tuple[ConnectionPool[Any], ...] = (self.pool, self.pipeline)
         self.sources: set[str] = set()  # the nsqlookupds that list it
         self.has_worked: bool = False  # it was connected once
         self.is_failing: bool = False  # its last dial failed
+        self.dialed_at: float = 0.0  # when a dial succeeded last, on time.monotonic()
         #: Dials in a row that failed, or whose connection was lost before it answered a publish.
         self.failures: int = 0
         #: Answers to publishes. Threads may overwrite each other's sum: it only has to change.
@@ -64,6 +69,25 @@ class NsqdNode:
         self.retry_at: float = 0.0  # no dial before, unless publishes wait; same clock
         self.last_error: NSQError | None = None
         self.version: str = ""  # version of nsqd; empty before the first connection
+
+    def close(self) -> None:
+        for pool in self.pools:
+            pool.close()
+
+    def connections(self) -> list[PoolConnection]:
+        return [conn for pool in self.pools for conn in pool.connections()]
+
+    @property
+    def is_awaited(self) -> bool:
+        return any(pool.waiting for pool in self.pools)
+
+    def dials(self) -> list[PoolConnection]:
+        return [conn for pool in self.pools for conn in pool.dialing]
+
+    def release_waiters(self) -> None:
+        """Wake the waiting publishes so that each chooses another nsqd."""
+        for pool in self.pools:
+            pool.release_waiters()
 
     def rest(self, rng: random.Random) -> None:
         """Do not dial the nsqd for a while after a failure."""
@@ -108,7 +132,8 @@ class NodePool:
         self._nodes: dict[str, NsqdNode] = {}  # guarded by _changed.lock, as all below
         #: The nsqds to use, those connected longest first. Replaced, and read without a lock.
         self.connected: tuple[NsqdNode, ...] = ()
-        self._is_needed = False  # a publish has found no nsqd
+        #: True if the last publish that found no nsqd was asynchronous; None before the first one.
+        self._is_async: bool | None = None
         #: Checks idle connections, and starts the dials of missing ones.
         self.timer: PoolTimer = PoolTimer(self._check)
         self._closed = False  # written under _changed
@@ -116,7 +141,7 @@ class NodePool:
         #: The last failure of an nsqlookupd.
         self.discovery_error: NSQError | None = None
         given, self._lookupds = set(addresses), list(lookupds)
-        self._dials: DialScheduler[BlockingConnection] = DialScheduler(
+        self._dials: DialScheduler[PoolConnection] = DialScheduler(
             ([DIRECT] if given or not self._lookupds else []) + self._lookupds, self.dial
         )
         self.set_addresses({DIRECT: given})
@@ -136,7 +161,7 @@ class NodePool:
             for address, names in sources.items():
                 node = self._node(address)
                 node.sources = names
-                for conn in node.pool.dialing:
+                for conn in node.dials():
                     self._dials.put(conn, names)
             for address in set(self._nodes).difference(sources):
                 self._drop_unconnected(self._nodes[address])
@@ -155,21 +180,21 @@ class NodePool:
         if node is None:
             node = self._nodes[address] = NsqdNode(address, self._config, self.timer.wake)
             if self._closed:
-                node.pool.close()
+                node.close()
         return node
 
     def _drop_unconnected(self, node: NsqdNode) -> None:
         """Forget an nsqd that is not connected. Needs _changed."""
-        if not node.pool.connections():
-            for conn in node.pool.dialing:
+        if not node.connections():
+            for conn in node.dials():
                 self._dials.discard(conn)
-            node.pool.close()
+            node.close()
             del self._nodes[node.address]
 
     def count_connections(self) -> dict[str, int]:
         with self._changed.lock:
-            found = {node.address: node.pool.connections() for node in self._nodes.values()}
-        return {address: len(conns) for address, conns in found.items() if conns}
+            counts = {address: len(node.connections()) for address, node in self._nodes.items()}
+        return {address: count for address, count in counts.items() if count}
 
     def missing(self) -> str:
         """Name the nsqds that are not connected, with reasons; empty if all are."""
@@ -188,7 +213,7 @@ class NodePool:
 
     # -- nsqds for publishes
 
-    def acquire(self, deadline: Deadline) -> NsqdNode:
+    def acquire(self, deadline: Deadline, is_async: bool = False) -> NsqdNode:
         """Wait for a connected nsqd, until the deadline.
 
         Raises:
@@ -207,7 +232,7 @@ class NodePool:
                 return self.connected[0]
             if self._closed:
                 raise ClosedError("the producer is closed")
-            self._is_needed = True
+            self._is_async = is_async
             if self._is_hopeless():
                 raise self._reason() or ConnectError("nsqd", "no nsqd can be used")
             self.timer.wake()  # to start dials
@@ -228,12 +253,13 @@ class NodePool:
         """True if every nsqd has recently failed in a permanent way. Needs _changed."""
         now = time.monotonic()
         return bool(self._nodes) and all(
-            node.is_hopeless and not node.pool.dialing and now < node.dial_at(True)
+            node.is_hopeless and not node.dials() and now < node.dial_at(True)
             for node in self._nodes.values())
 
     def wait_for_connection(
-        self, node: NsqdNode, until: float, interval: float, is_reentrant: Callable[[], bool],
-    ) -> BlockingConnection | None:
+        self, node: NsqdNode, pool: ConnectionPool[C], until: float, interval: float,
+        is_reentrant: Callable[[], bool],
+    ) -> C | None:
         """Return a connection when it is the caller's turn; None: choose an nsqd again.
 
         Blocks and raises as ``ConnectionPool.wait``, but at most for ``interval`` seconds if
@@ -241,13 +267,13 @@ class NodePool:
         """
         self._need_threads()
         if interval < math.inf:
-            is_removed = not node.pool.connections() and self._remove(node)
+            is_removed = not node.connections() and self._remove(node)
             has_others = any(other is not node for other in self.connected)
-            if is_removed or has_others and not node.pool.connections():
+            if is_removed or has_others and not node.connections():
                 return None
             if has_others:
                 until = min(until, time.monotonic() + interval)
-        return node.pool.wait(until, is_reentrant)
+        return pool.wait(until, is_reentrant)
 
     def pause(self, seconds: float) -> None:
         """Wait, but not after ``close()``."""
@@ -263,11 +289,11 @@ class NodePool:
             if is_new and isinstance(error, ConnectionLostError):
                 # It accepts connections and loses them: do not dial it without a pause.
                 node.rest(self._rng)
-        self._log_loss(node, error, is_last=not node.pool.connections() and self._remove(node))
+        self._log_loss(node, error, is_last=not node.connections() and self._remove(node))
 
     def on_refused(self, node: NsqdNode) -> None:
         """Stop using an nsqd whose last connection has ended, until it is dialed again."""
-        if not node.pool.connections():
+        if not node.connections():
             self._remove(node)
 
     def leave_stalled(self, node: NsqdNode) -> None:
@@ -281,7 +307,7 @@ class NodePool:
         with self._changed.lock:
             was_connected = node in self.connected
             self.connected = tuple(other for other in self.connected if other is not node)
-        node.pool.release_waiters()
+        node.release_waiters()
         self.timer.wake()
         return was_connected
 
@@ -297,18 +323,18 @@ class NodePool:
         with self._changed.lock:
             nodes = list(self._nodes.values())
         for node in nodes:
-            due = min(due, node.pool.check(now))
-            if node in self.connected and not (node.pool.connections() or node.pool.waiting):
+            due = min([due, *(pool.check(now) for pool in node.pools)])
+            if node in self.connected and not (node.connections() or node.is_awaited):
                 with self._changed.lock:
-                    if now - node.pool.dialed_at < _BRIEF:
+                    if now - node.dialed_at < _BRIEF:
                         node.rest(self._rng)
                 self._log_loss(
                     node, ConnectionLostError(node.address, "it ended while it was idle"),
                     is_last=self._remove(node))
             with self._changed.lock:
                 retry_at = self._put_missing(node, now)
-            if retry_at < math.inf and not node.pool.connections():
-                node.pool.release_waiters()  # they may find another nsqd
+            if retry_at < math.inf and not node.connections():
+                node.release_waiters()  # they may find another nsqd
             due = min(due, retry_at)
         self._dials.dispatch()
         return due
@@ -319,37 +345,42 @@ class NodePool:
         """Queue the dials of missing connections, or return when they may be dialed."""
         if self._closed or self._nodes.get(node.address) is not node:
             return math.inf
-        pool = node.pool
-        # An exception of a time limit may have ended a dial.
-        pool.dialing = {conn for conn in pool.dialing if conn in self._dials}
-        number = pool.missing()
-        if self._is_needed and not (pool.dialing or node in self.connected):
-            number = max(1, number)
-        if number <= 0:
-            return math.inf
+        for pool in node.pools:  # an exception of a time limit may have ended a dial
+            pool.dialing = {conn for conn in pool.dialing if conn in self._dials}
+        missing = {pool: pool.missing() for pool in node.pools if pool.missing() > 0}
+        if self._is_async is not None and not (
+            missing or node.dials() or node in self.connected
+        ):
+            is_shared = self._is_async and not node.pipeline.connections()
+            missing = {node.pipeline if is_shared else node.pool: 1}
         is_awaited = not self.connected and self._changed.is_awaited
-        retry_at = node.dial_at(is_awaited or bool(pool.waiting) and not pool.connections())
-        if now < retry_at:
-            return retry_at
-        for _ in range(number):
-            conn = BlockingConnection(node.address, self._config)
-            pool.dialing.add(conn)
-            self._dials.put(
-                conn, node.sources, has_worked=node.has_worked, failures=node.failures)
-        return math.inf
+        due = math.inf
+        for pool, number in missing.items():
+            retry_at = node.dial_at(
+                is_awaited or bool(pool.waiting) and not pool.connections())
+            if now < retry_at:
+                due = min(due, retry_at)
+                continue
+            for _ in range(number):
+                conn = pool.new_connection()
+                pool.dialing.add(conn)
+                self._dials.put(
+                    conn, node.sources, has_worked=node.has_worked, failures=node.failures)
+        return due
 
     def _reason(self) -> NSQError | None:
         """Needs _changed."""
         errors = [node.last_error for node in self._nodes.values() if node.last_error is not None]
         return errors[-1] if errors else self.discovery_error
 
-    def dial(self, conn: BlockingConnection) -> None:
+    def dial(self, conn: PoolConnection) -> None:
         """For the DialScheduler: open one more connection to an nsqd."""
         with self._changed.lock:
             node = self._nodes.get(conn.address)
-        if node is None or conn not in node.pool.dialing:
+            pools = () if node is None else node.pools
+            pool = next((pool for pool in pools if conn in pool.dialing), None)
+        if node is None or pool is None:
             return  # dropped meanwhile
-        pool = node.pool
         try:
             error = self._open(conn, HANDSHAKE_TIMEOUT)
         except BaseException:  # a time limit raised it in this thread: the timer dials again
@@ -365,6 +396,7 @@ class NodePool:
                     self._changed.notify_all()  # perhaps no nsqd can be used
             else:
                 node.has_worked = True
+                node.dialed_at = time.monotonic()
                 node.version = conn.settings.version
                 pool.add(conn)
                 if not pool.is_closed and node not in self.connected:
@@ -377,7 +409,7 @@ class NodePool:
             self.on_refused(node)
         self.timer.wake()
 
-    def _open(self, conn: BlockingConnection, timeout: float) -> NSQError | None:
+    def _open(self, conn: PoolConnection, timeout: float) -> NSQError | None:
         if self._closed:
             return ClosedError("the producer is closed")
         try:
@@ -414,11 +446,14 @@ class NodePool:
             self.connected = ()
             nodes = list(self._nodes.values())
         for node in nodes:
-            node.pool.close()
+            node.close()
         stuck = self._dials.join(deadline)
+        stuck += [f"nsq-reader-{node.address}" for node in nodes
+                  if not node.pipeline.join(deadline)]
         return stuck if self.timer.stop(deadline) else [*stuck, "nsq-timer"]
 
     def abandon(self) -> None:
         """In a forked child: close the parent's sockets without sending anything to nsqd."""
         for node in self._nodes.values():
-            node.pool.abandon()
+            for pool in node.pools:
+                pool.abandon()

@@ -59,6 +59,7 @@ class Step(Enum):
     SILENT = "connected, but silent"
     STALLED = "connected, but no answer"
     DEAD = "no answer, but a new connection works"
+    REPLACED = "no answer, and other publishes use a new connection"
 
 
 class Patience:

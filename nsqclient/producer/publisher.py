@@ -12,7 +12,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any, TypeVar
 
-from nsqclient.connection.blocking import STORED, STORED_FRAME, Answer, BlockingConnection
+from nsqclient.connection.blocking import STORED, STORED_FRAME, Answer
 from nsqclient.connection.exchange import exchange
 from nsqclient.errors import (
     ClosedError, ConnectError, ConnectionLostError, NSQError, PublishError, ReentrantCallError,
@@ -23,6 +23,7 @@ from nsqclient.producer.nodes import NodePool, NsqdNode
 from nsqclient.producer.outcome import (
     INTERVAL, INTERVAL_PART, SERVER_UNAVAILABLE, Attempts, Patience, StaleConnection, Step,
 )
+from nsqclient.producer.pool import C, ConnectionPool
 from nsqclient.producer.stats import MAX_RECENT, Statistics
 from nsqclient.protocol.client import expect_ok
 from nsqclient.runtime.deadline import Deadline
@@ -96,11 +97,13 @@ class Publisher:
 
     def publish(
         self, command: bytes, until: float, seconds: float, attempts: Attempts | None = None,
+        is_async: bool = False,
     ) -> None:
         """Send a command until its outcome is final. Blocks and raises as ``Producer.publish``.
 
         Args:
             until: the deadline, on ``time.monotonic()``; ``seconds`` after the call.
+            is_async: share a connection with other such publishes.
         """
         interval = seconds * INTERVAL_PART
         if interval > INTERVAL:
@@ -114,8 +117,8 @@ class Publisher:
             if nodes:
                 node = nodes[0 if self._sticky else next(self._turn) % len(nodes)]
             else:
-                node = self._acquire(until, attempts or self._attempts(seconds, command))
-            error = self.attempt(node, command, until, interval).error
+                node = self._acquire(until, attempts or self._attempts(seconds, command), is_async)
+            error = self.attempt(node, command, until, interval, is_async).error
             if error is None:
                 return
             attempts = attempts or self._attempts(seconds, command)
@@ -133,9 +136,9 @@ class Publisher:
     def _attempts(self, seconds: float, command: bytes) -> Attempts:
         return Attempts(seconds, len(command), self.retry_unknown)
 
-    def _acquire(self, until: float, attempts: Attempts) -> NsqdNode:
+    def _acquire(self, until: float, attempts: Attempts, is_async: bool) -> NsqdNode:
         try:
-            return self._nodes.acquire(Deadline(max(0.0, until - time.monotonic())))
+            return self._nodes.acquire(Deadline(max(0.0, until - time.monotonic())), is_async)
         except ReentrantCallError:
             raise
         except NSQError as exc:
@@ -150,7 +153,7 @@ class Publisher:
             conn = pool.take(time.monotonic())
             if conn is None:
                 conn = self._nodes.wait_for_connection(
-                    node, deadline.until, INTERVAL, lambda: _is_in_use(pool))
+                    node, pool, deadline.until, INTERVAL, lambda: _is_in_use(pool))
             if conn is not None:
                 pool.idle.append(conn)
                 pool.serve()
@@ -160,7 +163,7 @@ class Publisher:
 
     def attempt(
         self, node: NsqdNode, command: bytes, until: float, interval: float,
-        read_answer: Callable[[bytes], Any] = expect_ok,
+        is_async: bool = False, read_answer: Callable[[bytes], Any] = expect_ok,
         closes_after_error: bool = False, only_here: bool = False,
     ) -> Answer:
         """Send a command once, on a connection to this nsqd.
@@ -173,16 +176,18 @@ class Publisher:
 
         Blocks: until the response, or the deadline.
         """
-        pool, began = node.pool, time.monotonic()
+        pool: ConnectionPool[Any] = node.pipeline if is_async else node.pool
+        began = time.monotonic()
         conn = pool.take(began)
+        has_waited = conn is None
         if conn is None:
             conn = self._nodes.wait_for_connection(
-                node, until, math.inf if only_here else interval, lambda: _is_in_use(pool))
+                node, pool, until, math.inf if only_here else interval, lambda: _is_in_use(pool))
             if conn is None:
                 return Answer(StaleConnection(
                     node.address, pool.shortage(time.monotonic() - began)))
         try:
-            now = time.monotonic()
+            now = time.monotonic() if has_waited else began
             look_at = now + interval
             if look_at > until:
                 look_at = until
@@ -192,7 +197,7 @@ class Publisher:
             if data != STORED_FRAME:
                 conn.begin(command, read_answer)
                 answer = conn.wait(look_at, data) or self._wait_on(
-                    node, conn, only_here, Patience(
+                    node, pool, conn, only_here, Patience(
                         now, until, interval, conn.used_at, pool.silence, (0, responses)))
             node.responses += 1
             if answer.error is None and node.failures:
@@ -222,16 +227,17 @@ class Publisher:
         return answer
 
     def _wait_on(
-        self, node: NsqdNode, conn: BlockingConnection, only_here: bool, patience: Patience
+        self, node: NsqdNode, pool: ConnectionPool[C], conn: C, only_here: bool, patience: Patience
     ) -> Answer:
         """Wait for the answer as long as Patience says; raise NSQError then."""
-        pool = node.pool
         while True:
             now = time.monotonic()
             has_others = not only_here and any(
                 other is not node for other in self._nodes.connected)
             step = patience.decide(
                 now, (conn.progress, node.responses), conn.heard_at, has_others, pool.dialed_at)
+            if conn.is_closed and (self.retry_unknown or not conn.has_begun):
+                step = Step.REPLACED
             if step is Step.PROBE:
                 pool.close_idle(patience.began)
                 conn.suspected_at = now
@@ -242,8 +248,9 @@ class Publisher:
             if step is Step.SILENT:
                 raise ConnectionLostError(node.address, f"silent for {pool.silence:g} s")
             if step not in (Step.WAIT, Step.PROBE):
+                error = ConnectError if conn.has_begun else StaleConnection
                 hint = NOT_NSQD if step in (Step.LATE, Step.STALLED) else ""
-                raise ConnectError(node.address, step.value, hint)
+                raise error(node.address, step.value, hint)
             answer = conn.wait(patience.next_look(now))
             if answer is not None:
                 return answer

@@ -53,7 +53,7 @@ class FakeNodes:
     def connected(self):
         return (self,) if self._is_up and not self._closed else ()
 
-    def acquire(self, deadline):
+    def acquire(self, deadline, is_async=False):
         with self._changed:
             self._changed.wait_for(lambda: self._is_up or self._closed, deadline.remaining())
             if self._closed:
@@ -92,7 +92,7 @@ class ScriptedPublisher(Publisher):
         #: Raised by the next attempt.
         self.broken = None
 
-    def attempt(self, node, command, until, interval):
+    def attempt(self, node, command, until, interval, is_async):
         if self.broken is not None:
             error, self.broken = self.broken, None
             raise error

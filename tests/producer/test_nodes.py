@@ -192,7 +192,8 @@ def test_a_publish_does_not_wait_for_an_nsqd_that_others_have_left(make_links):
         left = nodes.node_at("127.0.0.1:1")
         acquire(nodes)
         began = time.monotonic()
-        assert nodes.wait_for_connection(left, began + WAIT, 1.0, lambda: False) is None
+        assert nodes.wait_for_connection(
+            left, left.pool, began + WAIT, 1.0, lambda: False) is None
         assert time.monotonic() - began < WAIT / 2
         nodes.close(Deadline(WAIT))
 
@@ -222,7 +223,7 @@ def test_an_nsqd_that_was_lost_is_dialed_before_new_ones(make_links):
     nodes, order = make_links("127.0.0.1:1", "127.0.0.1:2"), {}
     nodes._nodes["127.0.0.1:2"].has_worked = True
     nodes._dials.put = lambda conn, sources, **known: order.update({conn.address: known})
-    nodes._is_needed = True
+    nodes._is_async = False
     nodes._check(time.monotonic())
     assert order == {"127.0.0.1:1": {"has_worked": False, "failures": 0},
                      "127.0.0.1:2": {"has_worked": True, "failures": 0}}

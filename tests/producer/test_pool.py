@@ -11,9 +11,9 @@ from types import SimpleNamespace
 import pytest
 
 from nsqclient.config import Config
-from nsqclient.connection.blocking import STORED
+from nsqclient.connection.blocking import STORED, BlockingConnection
 from nsqclient.errors import ConnectionLostError, ReentrantCallError
-from nsqclient.producer.pool import ConnectionPool
+from nsqclient.producer.pool import ConnectionPool, _Waiter
 from nsqclient.producer.publisher import Publisher
 from nsqclient.producer.stats import Statistics
 from tests.support.faults.interrupts import Interruption
@@ -61,6 +61,7 @@ def world():
     """A pool; ``wanted`` counts how often it asked for dials."""
     wanted = []
     pool = ConnectionPool(
+        BlockingConnection, "n:1",
         Config(max_connections=2, idle_timeout=60.0, heartbeat_interval=10.0),
         lambda: wanted.append(pool.missing()))
     return SimpleNamespace(pool=pool, wanted=wanted)
@@ -122,13 +123,11 @@ def test_publishes_that_wait_get_connections_in_their_order(world):
 
 def test_each_idle_connection_is_for_the_publish_that_has_waited_longest(world):
     """Nobody overtakes it before its thread has woken."""
-    first, second = threading.Lock(), threading.Lock()
-    for turn in first, second:
-        turn.acquire()
-        world.pool.waiting.append(turn)
+    first, second = _Waiter(), _Waiter()
+    world.pool.waiting.extend([first, second])
     add(world.pool, Conn())
-    assert world.pool._in_turn() == [first]
-    assert not first.locked() and second.locked()
+    assert world.pool._has_turn(first) and not world.pool._has_turn(second)
+    assert not first.wake.locked() and second.wake.locked()
     assert world.pool.take(0.0) is None
 
 
@@ -194,7 +193,7 @@ def test_an_interrupted_publish_costs_the_pool_nothing(world):
     """Not even while the program keeps the exception; a wait is forgotten, too."""
     add(world.pool, Conn())
     nodes = SimpleNamespace(
-        wait_for_connection=lambda node, until, interval, is_reentrant: world.pool.wait(
+        wait_for_connection=lambda node, pool, until, interval, is_reentrant: world.pool.wait(
             until, is_reentrant))
     publisher = Publisher(nodes, True, Statistics())
     node = SimpleNamespace(pool=world.pool, address="n:1", responses=0, failures=0)

@@ -54,7 +54,7 @@ class Answers:
     def connected(self):
         return (self,) if self._answers and self.error is None else ()
 
-    def acquire(self, deadline):
+    def acquire(self, deadline, is_async):
         if self.error is not None:
             raise self.error
         if self.closed.wait(deadline.remaining()):
@@ -65,7 +65,7 @@ class Answers:
         self.stale -= 1
         return None if self.stale >= 0 else self
 
-    def wait_for_connection(self, node, until, interval, is_reentrant):
+    def wait_for_connection(self, node, pool, until, interval, is_reentrant):
         """As NodePool's: its connections are lost."""
 
     def shortage(self, seconds):
