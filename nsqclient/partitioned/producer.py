@@ -16,7 +16,6 @@ from nsqclient.partitioned.queues import PartitionQueues
 from nsqclient.partitioned.tracing import TraceSwitch
 from nsqclient.producer.core import ProducerCore, ProducerSettings
 from nsqclient.producer.futures import PublishFuture
-from nsqclient.producer.nodes import NsqdNode
 from nsqclient.producer.producer import BaseProducer
 from nsqclient.protocol import commands
 from nsqclient.protocol.commands import Body
@@ -43,10 +42,7 @@ class PartitionedProducerCore(ProducerCore):
             self.partitions, self.queues, settings.config.nsqd_max_body_size)
 
     def _check_nsqd(self, address: str, settings: ServerSettings) -> None:
-        pass  # either kind will do
-
-    def _on_connected(self, node: NsqdNode) -> None:
-        self.partitions.on_connected(node)
+        self.partitions.check_nsqd(address, settings)
 
     def _take_over(self, items: deque[PublishFuture]) -> bool:
         return self._partition_queues.take_over(items)

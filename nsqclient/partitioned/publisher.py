@@ -35,7 +35,7 @@ from nsqclient.producer.nodes import NodePool, NsqdNode
 from nsqclient.producer.outcome import INTERVAL, INTERVAL_PART, StaleConnection
 from nsqclient.producer.publisher import Publisher
 from nsqclient.protocol import commands
-from nsqclient.protocol.events import is_partitioned_version
+from nsqclient.protocol.events import ServerSettings, is_partitioned_version
 from nsqclient.protocol.names import check_topic
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.lock import Monitor
@@ -116,17 +116,14 @@ class PartitionPublisher:
         else:
             self.is_stock = True
 
-    def on_connected(self, node: NsqdNode) -> None:
+    def check_nsqd(self, address: str, settings: ServerSettings) -> None:
         """Warn of a partitioned nsqd in a cluster that has to be taken for a stock one."""
-        if self._lookupds or node.address in self._warned_of:
-            return
-        if is_partitioned_version(node.version):
-            self._warned_of.add(node.address)
+        if not (settings.is_stock or self._lookupds or address in self._warned_of):
+            self._warned_of.add(address)
             logger.warning(
                 "%s is a partitioned nsqd: without nsqlookupd it stores messages in any partition"
                 " that it leads, and rejects them if it leads none; pass lookupd_http_addresses"
-                " instead of nsqd_tcp_addresses", node.address,
-                extra=log_fields(nsqd=node.address))
+                " instead of nsqd_tcp_addresses", address, extra=log_fields(nsqd=address))
 
     def check_async(self, is_deferred: bool, options: PublishOptions | None) -> None:
         """Raise PartitionError if the cluster is known not to support the arguments."""

@@ -15,7 +15,7 @@ from nsqclient.errors import other_nsqd_error, with_hint
 from nsqclient.producer.async_publisher import AsyncPublisher, Window
 from nsqclient.producer.discovery import NodeDiscovery
 from nsqclient.producer.futures import PublishFuture
-from nsqclient.producer.nodes import NodePool, NsqdNode
+from nsqclient.producer.nodes import NodePool
 from nsqclient.producer.publisher import Publisher
 from nsqclient.producer.stats import ProducerStats, Statistics
 from nsqclient.protocol.events import ServerSettings
@@ -53,7 +53,7 @@ class ProducerCore:
     def __init__(self, settings: ProducerSettings) -> None:
         config = settings.config
         self.nodes: NodePool = NodePool(
-            settings.nsqds, config, settings.lookupds, self._on_connected, self._check_nsqd)
+            settings.nsqds, config, settings.lookupds, self._check_nsqd)
         self.statistics: Statistics = Statistics()
         self.publisher: Publisher = Publisher(
             self.nodes, settings.retry_unknown, self.statistics, settings.sticky)
@@ -72,9 +72,6 @@ class ProducerCore:
         """Raise an NSQError if publishes to this nsqd cannot succeed. On a thread that dials."""
         if not settings.is_stock:
             raise other_nsqd_error(address, settings.version)
-
-    def _on_connected(self, node: NsqdNode) -> None:
-        """Called after each dial that has succeeded, on a thread that dials."""
 
     def _take_over(self, items: deque[PublishFuture]) -> bool:
         """Take all messages of a topic's queue if choosing an nsqd is not enough.

@@ -114,18 +114,15 @@ class NodePool:
     """All nsqds of a producer. Thread-safe.
 
     Args:
-        on_connected: called after each dial that has succeeded, on a thread that dials.
         check: called with an address and the settings of its nsqd, on a thread that dials; raises
             an NSQError if publishes to this nsqd cannot succeed.
     """
 
     def __init__(
         self, addresses: Iterable[str], config: Config, lookupds: Iterable[str] = (),
-        on_connected: Callable[[NsqdNode], None] = lambda node: None,
         check: Callable[[str, ServerSettings], None] = lambda address, settings: None,
     ) -> None:
         self._config = config
-        self._on_connected = on_connected
         self._check_nsqd = check
         self._rng = random.Random()
         self._changed = Monitor()
@@ -382,7 +379,7 @@ class NodePool:
         if node is None or pool is None:
             return  # dropped meanwhile
         try:
-            error = self._open(conn, HANDSHAKE_TIMEOUT)
+            error = self._open(conn)
         except BaseException:  # a time limit raised it in this thread: the timer dials again
             conn.close()
             raise
@@ -402,18 +399,18 @@ class NodePool:
                 if not pool.is_closed and node not in self.connected:
                     self._changed.notify_all()
                     self.connected += (node,)
-        if not pool.is_closed:
-            self._report_dial(node, error, is_news)
         if error is not None:
+            if not pool.is_closed:
+                self._log_failed_dial(node, error, is_news)
             conn.close()
             self.on_refused(node)
         self.timer.wake()
 
-    def _open(self, conn: PoolConnection, timeout: float) -> NSQError | None:
+    def _open(self, conn: PoolConnection) -> NSQError | None:
         if self._closed:
             return ClosedError("the producer is closed")
         try:
-            conn.open(Deadline(timeout))
+            conn.open(Deadline(HANDSHAKE_TIMEOUT))
             self._check_nsqd(conn.address, conn.settings)
         except NSQError as exc:
             return exc
@@ -423,13 +420,8 @@ class NodePool:
             return ConnectError(conn.address, f"internal error: {exc!r}")
         return None
 
-    def _report_dial(self, node: NsqdNode, error: NSQError | None, is_news: bool) -> None:
-        if error is None:
-            self._on_connected(node)
-            return
-        level = logging.DEBUG
-        if is_news:
-            level = self._failed_dials.level(logging.WARNING)
+    def _log_failed_dial(self, node: NsqdNode, error: NSQError, is_news: bool) -> None:
+        level = self._failed_dials.level(logging.WARNING) if is_news else logging.DEBUG
         # If another dial cannot help, the publish raises the error at once.
         logger.log(level, "cannot publish to %s%s: %s", node.address,
                    ", trying again" if _may_help(error) else "",

@@ -1,7 +1,10 @@
 """The nsqds of a producer: the order of dials, the choice, and lost connections."""
 
+import contextlib
+import gc
 import threading
 import time
+import weakref
 
 import pytest
 
@@ -18,6 +21,7 @@ from nsqclient.protocol import commands
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.dialing import DIRECT, MAX_DIALS
 from nsqclient.runtime.threads import LibraryThread
+from tests.support.faults.interrupts import Interruption
 from tests.support.faults.silent_addresses import silent_addresses
 from tests.support.inline_thread import InlineThread
 from tests.support.servers.ports import free_port
@@ -251,6 +255,31 @@ def test_an_exception_of_a_time_limit_in_a_dial_does_not_end_the_dials(
             nodes._dials._dial = fail_once(nodes.dial)
         assert acquire(nodes).address == server.address and not errors
         nodes.close(Deadline(WAIT))
+
+
+def test_a_dial_that_is_interrupted_at_any_point_loses_no_connection(make_links, monkeypatch):
+    """After it was opened it is in the pool, or closed, whenever the exception comes."""
+    def opened(conn, deadline):
+        conn.used_at = conn.heard_at = time.monotonic() + WAIT
+
+    monkeypatch.setattr(BlockingConnection, "open", opened)
+    number, has_come = 0, True
+    while has_come:
+        nodes = make_links()
+        node = nodes.node_at("n:1")
+        conn = BlockingConnection(node.address, Config())
+        node.pool.dialing.add(conn)
+        interruption = Interruption(number)
+        with contextlib.suppress(KeyboardInterrupt), interruption:
+            nodes.dial(conn)
+        nodes._check(time.monotonic())
+        found = weakref.ref(conn)
+        del conn
+        gc.collect()
+        assert found() in (None, *node.pool.idle), interruption.place
+        assert node.pool.connections() == list(node.pool.idle), interruption.place
+        number, has_come = number + 1, interruption.has_come
+    assert number > 30 and nodes.connected == (node,)
 
 
 def test_what_no_nsqlookupd_names_any_more_is_not_dialed(make_links):
