@@ -301,10 +301,10 @@ class Config:
     publish_timeout: float = _duration(
         10.0, "ours: total timeout of a publish for which you pass no timeout", low=0.001)
     max_connections: int = _option(
-        "int", 64, "ours: maximum number of connections of a producer to each nsqd; a publish above"
-        " it waits for one", low=1, high=10_000)
+        "int", 64, "ours: maximum number of connections to each nsqd for publish(), publish_many()"
+        " and ping(); a publish above it waits for one", low=1, high=10_000)
     idle_timeout: float = _duration(
-        60.0, "ours: time after which a connection of a producer that is not used is closed; one"
+        60.0, "ours: time after which a connection of publish() that is not used is closed; one"
         " for each nsqd stays", low=1.0)
     partition_try_timeout: float = _duration(
         3.0, "ours: timeout of one attempt of a publish to a partitioned topic, after which its"

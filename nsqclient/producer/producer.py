@@ -270,7 +270,7 @@ class Producer(BaseProducer[ProducerCore]):
     end of the process pending messages are flushed for at most 5 s. In a forked child the producer
     has nothing pending and opens its own connections.
 
-    Threads: every method, any thread. Each publish takes a connection from a pool.
+    Threads: every method, any thread. Each synchronous publish takes a connection from a pool.
     """
 
     def _make_core(self) -> ProducerCore:
