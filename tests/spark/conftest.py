@@ -26,7 +26,7 @@ from tests.support.waiting import wait_until
 collect_ignore_glob = [] if has("pyspark") and has("pyarrow") and has("obstore") else ["*.py"]
 
 #: Seconds for one test: the first batch of a JVM takes long on a busy machine.
-LIMIT = 300
+LIMIT = 900
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
