@@ -111,10 +111,6 @@ class Nsqd:
         return (f"-tls-cert={self.certificate}", f"-tls-key={key}")
 
     def fill(self, topic: str, channel: str, count: int, bodies: Sequence[bytes]) -> None:
-        """Create topic and channel and put ``count`` messages into the channel.
-
-        ``bodies`` fill one MPUB, which is sent again and again.
-        """
         self.create(topic, channel)
         sized = [len(body).to_bytes(4, "big") + body for body in bodies]
         host, _, port = self.tcp_address.rpartition(":")

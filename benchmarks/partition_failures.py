@@ -94,7 +94,7 @@ class Load:
             self._over.wait(0.01)
 
     def end(self) -> None:
-        """Stop all threads."""
+        """Ask the process to end, without waiting."""
         self._over.set()
         for thread in self._threads:
             thread.join()

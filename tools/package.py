@@ -50,7 +50,7 @@ EXTRAS = {
 #: Hundreds of megabytes: with --release only.
 LARGE_EXTRAS = {
     "spark": ["nsqclient.spark", "nsqclient.spark.pipelines", "pyspark_nsq", "pyspark", "pyarrow"],
-    "spark-storage": ["nsqclient.spark.storage.store", "nsqclient.cli.spark_shards", "obstore"],
+    "spark-storage": ["nsqclient.spark.storage", "nsqclient.cli.spark_shards", "obstore"],
 }
 #: Those for developers come from the checkout.
 FOR_DEVELOPERS = {"coverage", "docs", "examples", "free-threaded", "lint", "package", "test"}

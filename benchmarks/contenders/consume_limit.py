@@ -17,7 +17,6 @@ ID_AT, ID_END = 18, 34
 
 
 def main() -> None:
-    """Consume the task's messages and report."""
     task = read_consume_task()
     if "," in task.address:
         skip("limit", "is one socket: several nsqds do not apply")

@@ -12,7 +12,6 @@ from nsqclient.version import __version__
 
 
 def main() -> None:
-    """Consume the task's messages and report."""
     task = read_consume_task()
     clock = Clock(task.count)
     done = threading.Event()

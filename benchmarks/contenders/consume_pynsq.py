@@ -13,7 +13,6 @@ LINGER = 0.3
 
 
 def main() -> None:
-    """Consume the task's messages and report."""
     task = read_consume_task()
     clock = Clock(task.count)
     loop = IOLoop.current()

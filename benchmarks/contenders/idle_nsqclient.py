@@ -48,7 +48,6 @@ def connect(address: str, names: tuple[str, str]) -> Connection:
 
 
 def main() -> None:
-    """Open many connections and report their memory."""
     address, topic, channel, number = sys.argv[1:]
     connections = [connect(address, (topic, channel))]  # all share the cost of the first
     before = resident()

@@ -14,7 +14,6 @@ from nsqclient.version import __version__
 
 
 def main() -> None:
-    """Consume messages that say when they were published, and report."""
     address, topic, channel, number = sys.argv[1:]
     count = int(number)
     took: list[float] = []

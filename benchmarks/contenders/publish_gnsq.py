@@ -48,7 +48,6 @@ MODES = {"sync": sync, "sync16": sync_greenlets, "multi": multi, "async": result
 
 
 def main() -> None:
-    """Publish the task's messages and report."""
     task = read_publish_task()
     if task.mode not in MODES:
         skip("gnsq", f"has no way to publish {task.mode}")

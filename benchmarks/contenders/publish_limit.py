@@ -45,7 +45,6 @@ def publish(idle: deque[socket.socket], task: PublishTask, count: int) -> None:
 
 
 def main() -> None:
-    """Publish the task's messages and report."""
     task = read_publish_task()
     number = THREADS.get(task.mode, 0)
     if not number or task.layers:

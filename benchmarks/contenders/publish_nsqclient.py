@@ -55,7 +55,6 @@ MODES = {
 
 
 def main() -> None:
-    """Publish the task's messages and report."""
     task = read_publish_task()
     if task.mode not in MODES:
         skip("nsqclient", f"has no way to publish {task.mode}")

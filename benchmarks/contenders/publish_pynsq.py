@@ -67,7 +67,6 @@ class Run:
 
 
 def main() -> None:
-    """Publish the task's messages and report."""
     task = read_publish_task()
     if task.mode not in (*CHAINS, "async"):
         skip("pynsq", f"has no way to publish {task.mode}")

@@ -23,7 +23,6 @@ def age() -> float:
 
 
 def main() -> None:
-    """Take one message and report."""
     address, topic, channel = sys.argv[1:]
     first = threading.Event()
     consumer = nsqclient.Consumer(

@@ -28,9 +28,8 @@ from nsqclient.protocol.events import (
     Authenticated, Event, FatalError, Identified, ServerSettings, Subscribed, Upgraded,
 )
 from nsqclient.protocol.frames import DEFAULT_MAX_FRAME_SIZE
-from nsqclient.protocol.layers.compression import DeflateLayer, SnappyLayer
-from nsqclient.protocol.layers.stack import ByteLayer
-from nsqclient.protocol.layers.tls import TLSLayer
+from nsqclient.protocol.layers import ByteLayer, DeflateLayer, SnappyLayer
+from nsqclient.protocol.tls import TLSLayer
 from nsqclient.runtime.addresses import parse_address
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.lock import Lock

@@ -53,7 +53,7 @@ class _State(NamedTuple):
 
 
 class NSQ:
-    """The extension. One object may serve several apps; ``app`` calls ``init_app``.
+    """The extension, for one or several apps. ``NSQ(app)`` calls ``init_app``.
 
     Threads: any. Each process has its own producer, also after a fork.
     """
@@ -74,7 +74,7 @@ class NSQ:
 
     @property
     def producer(self) -> Producer:
-        """The producer of this process and the current app. Never close it: it is flushed at exit.
+        """The producer of the current app in this process. It is flushed at exit: do not close it.
 
         Raises RuntimeError without an application context or ``init_app``.
         """
@@ -127,8 +127,8 @@ class NSQ:
 
         Raises:
             InvalidTopicError, InvalidChannelError: a name is invalid.
-            ConfigError: no topic, the function cannot handle messages, or the channel has a
-                handler.
+            ConfigError: no topic is given, the function cannot handle messages, or the channel
+                already has a handler.
         """
         if not topics:
             raise ConfigError('handler() needs a topic: @nsq.handler("orders", channel="mail")')

@@ -1,4 +1,4 @@
-"""``Settings``: a web framework's configuration of NSQ; ``ProcessProducer``: its producer.
+"""``Settings``: the configuration in a web framework. ``ProcessProducer``: its producer.
 
 One mapping for every framework::
 
@@ -57,7 +57,7 @@ class Settings:
         _check_names('NSQCLIENT["PRODUCER"]', producer, _PRODUCER_KEYS)
         if not isinstance(middleware, (list, tuple)) or not all(
             isinstance(each, str) or callable(each) for each in middleware
-        ):  # the worker imports the paths
+        ):  # only the worker imports the paths
             raise ConfigError('NSQCLIENT["MIDDLEWARE"] must be a list of dotted paths:'
                               ' write ["shop.middleware.report_errors"]')
         try:
@@ -71,10 +71,10 @@ class Settings:
         return cls(tuple(nsqds), tuple(lookupds), config, dict(producer), tuple(middleware))
 
     def make_producer(self) -> Producer:
-        """Create a Producer; it opens no socket yet.
+        """Create a Producer, which opens no socket yet.
 
-        It publishes to ``NSQD_TCP_ADDRESSES``, usually an nsqd on the same host, otherwise to
-        the nsqds that nsqlookupds list.
+        It publishes to ``NSQD_TCP_ADDRESSES``, usually an nsqd on the same host. If none are given,
+        it publishes to the nsqds that nsqlookupds list.
         """
         nsqds = self.nsqd_tcp_addresses
         return Producer(
@@ -90,9 +90,10 @@ class Settings:
         ]
 
     def consumer_addresses(self) -> dict[str, Any]:
-        """Return the nsqlookupds for a Consumer, otherwise the nsqds.
+        """Return the address arguments of a Consumer: the nsqlookupds, or if none, the nsqds.
 
-        Not both: an nsqd that is listed under another name would get two connections.
+        Not both, because an nsqd that nsqlookupd lists under another name would get two
+        connections.
         """
         if self.lookupd_http_addresses:
             return {"lookupd_http_addresses": self.lookupd_http_addresses}
@@ -108,7 +109,7 @@ def _check_names(place: str, given: object, known: Iterable[str]) -> None:
 
 
 def _config(options: Mapping[str, Any]) -> Config:
-    """Return the Config of options that may be text, as from environment variables."""
+    """Make a Config. Options may be text, as in environment variables."""
     options = with_secrets(options, secrets_of(os.environ))
     texts = {
         name: value for name, value in options.items()

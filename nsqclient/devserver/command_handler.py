@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import ssl
 
     from nsqclient.devserver.partitioned.queue import PartitionChannel
-    from nsqclient.protocol.layers.tls import TLSLayer
+    from nsqclient.protocol.tls import TLSLayer
 
 #: The result of authorizing a command: an error, the response to an AUTH, or None.
 AuthResult = Union[CommandError, dict[str, Any], None]
@@ -45,19 +45,19 @@ class NegotiatedLayers:
     def apply(self, core: ServerProtocol, settings: ClientSettings) -> None:
         """Start the layers that IDENTIFY granted, in nsqd's order, with an OK inside each."""
         if settings.tls and self._context is not None:
-            from nsqclient.protocol.layers.tls import TLSLayer
+            from nsqclient.protocol.tls import TLSLayer
 
             self._due = time.monotonic() + HANDSHAKE_TIMEOUT
             self._tls = TLSLayer(self._context, server_side=True)
             core.start_layer(self._tls)
             core.respond(OK)
         if settings.snappy:
-            from nsqclient.protocol.layers.compression import SnappyLayer
+            from nsqclient.protocol.layers import SnappyLayer
 
             core.start_layer(SnappyLayer())
             core.respond(OK)
         if settings.deflate:
-            from nsqclient.protocol.layers.compression import DeflateLayer
+            from nsqclient.protocol.layers import DeflateLayer
 
             core.start_layer(DeflateLayer(settings.deflate_level))
             core.respond(OK)

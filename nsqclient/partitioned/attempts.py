@@ -1,4 +1,4 @@
-"""The attempts of publishes to partitions: of one publish, and all that are under way.
+"""``PartitionAttempts``: the attempts of one publish. ``PartitionLoad``: all publishes under way.
 
 The decisions follow the article's table "publish retry", except for codes that the servers use
 differently: see ``docs/topics/partitions.rst``.
@@ -23,7 +23,7 @@ from nsqclient.protocol.partitioned.extensions import LEADER_CODES
 from nsqclient.protocol.partitioned.lookup_table import TopicMeta, TopicRoutes
 from nsqclient.protocol.partitioned.sharding import RoundRobin, Sharding, partition_of
 
-#: Publishing again is pointless.
+#: Errors after which a retry is pointless.
 _RAISE = frozenset({
     "E_BAD_MESSAGE", "E_BAD_BODY", "E_BAD_TOPIC", "E_EXT_NOT_SUPPORT", "E_BAD_EXT",
     "E_INVALID_JSON_HEADER", "INVALID_TRACE_ID", "E_AUTH_FIRST", "E_AUTH_FAILED", "E_AUTH_ERROR",
@@ -37,17 +37,18 @@ _DELAYS = (0.05, 0.1, 0.2, 0.4, 0.8)
 _LEADER_DELAYS = (0.05, 0.1, 0.2, 0.2, 0.2, 0.2, 0.5, 1.0, 2.0)
 #: Minimum time in seconds for an attempt before the deadline.
 _LAST_ATTEMPT = 0.02
-#: Maximum number of concurrent asynchronous publishes to one nsqd, and how many of them may go to
-#: suspect partitions, which have left publishes unanswered.
-MAX_AT_ONCE, _MAX_SUSPECT = 32, 16
+#: Maximum number of concurrent asynchronous publishes to one nsqd.
+MAX_AT_ONCE = 32
+#: How many of them may go to suspect partitions, which have left a publish unanswered.
+_MAX_SUSPECT = 16
 #: Seconds for which a partition stays suspect after it left a publish unanswered.
 _SUSPECT_TIME = 5.0
 
 
 def is_final(code: str, text: str, attempts: int) -> bool:
-    """True if retrying is pointless after ``attempts`` attempts failed with this error."""
+    """True if a retry is pointless after ``attempts`` attempts and this error."""
     if code in _RETRY_ONCE:
-        return attempts > 1 or text.startswith("invalid command")  # a server without this command
+        return attempts > 1 or text.startswith("invalid command")  # nsqd does not know the command
     return code in _RAISE
 
 
@@ -56,8 +57,8 @@ def retry_delay(
 ) -> float | None:
     """Seconds to wait after the ``attempts``-th attempt failed; None: no time for another.
 
-    The delay is at most half of ``left``, the seconds until the deadline, so the last second has
-    attempts too. Up to a quarter is added at random so that clients do not retry in step.
+    The delay is at most half of ``left``, the seconds until the deadline, so that attempts continue
+    until shortly before it. A random quarter is added, so that clients do not retry in step.
     """
     delays = _LEADER_DELAYS if is_leader_moving else _DELAYS
     delay = delays[min(max(attempts, 1), len(delays)) - 1] * (1 + 0.25 * rng.random())
@@ -70,7 +71,7 @@ class PartitionAttempts(Attempts):
     """The attempts of one publish, or of one batch. Not thread-safe.
 
     Args:
-        partition: None with a key, or if any partition will do.
+        partition: None with a key, or for any partition.
         size: bytes of the largest message on an extended topic; see ``extended_size``.
     """
 
@@ -98,7 +99,7 @@ class PartitionAttempts(Attempts):
         return self.is_leader_moving or isinstance(self.reason, ServerError)
 
     def check(self, meta: TopicMeta | None) -> None:
-        """Raise an error if the topic does not take the publish; see ``last``."""
+        """Raise an error if the topic does not accept the publish."""
         if meta is None:
             return
         if meta.ordered and self.is_free:
@@ -121,9 +122,12 @@ class PartitionAttempts(Attempts):
         sharding: Sharding, round_robin: RoundRobin, avoid: Collection[int] = (),
         may_learn_more: bool = False,
     ) -> int | None:
-        """Return the partition of the next attempt; None if none can be written to now.
+        """Return the partition of the next attempt, or None if none can be written to now.
 
-        Raises an error if no attempt can succeed. ``avoid``: used only if no other is left.
+        Args:
+            avoid: partitions to choose only if there are no others.
+
+        Raises an error if no attempt can succeed.
         """
         self.check(routes.meta)
         if self.is_free:
@@ -150,7 +154,7 @@ class PartitionAttempts(Attempts):
             ))
         if partition in routes.partitions:
             return partition
-        # Never another one: the order of the key's messages would be lost.
+        # Another partition would break the order of the key's messages.
         belongs = "" if self.key is None else f", where key {self.key!r:.60} belongs,"
         self.is_leader_moving = True
         problem = find_problem()
@@ -202,10 +206,7 @@ class _Attempt(NamedTuple):
 
 
 class PartitionLoad:
-    """Thread-safe without a lock: its dicts are changed and copied by atomic calls.
-
-    A partition has its topic and number as its name; see ``partition_name``.
-    """
+    """The publishes under way, by ``partition_name``. Threads: any; its dicts need no lock."""
 
     def __init__(self) -> None:
         self._suspects: dict[str, float] = {}  # partition -> until when

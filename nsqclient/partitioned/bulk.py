@@ -25,8 +25,8 @@ def partition_source(partition: int) -> str:
 def text_id(message_id: bytes) -> bytes:
     """Return the id of a message of a partition as 16 hexadecimal digits.
 
-    They are the internal id, which survives reconnects and moves of the leader; the trace id, the
-    other half of the 16 bytes, is left out.
+    They are the internal id, which stays the same after reconnects and moves of the leader. The
+    other half of the 16 bytes is the trace id.
     """
     return message_id[:8].hex().encode()
 
@@ -36,7 +36,7 @@ def _wire_id(text: bytes) -> bytes:
 
 
 class BulkPartitionSubscription(BulkSubscription):
-    """One connection to one partition. Ids are texts everywhere but on the wire."""
+    """One connection to one partition. Ids are texts except on the wire."""
 
     def __init__(
         self, target: PartitionTarget, context: ConsumerContext, owner: StockBulkConsumer
@@ -72,7 +72,7 @@ class BulkPartitionSubscription(BulkSubscription):
         ])
 
     def on_command_failed(self, conn: Connection, error: ServerError) -> None:
-        if error.code == "E_FIN_FAILED":  # does not say which id: no FIN here is proven
+        if error.code == "E_FIN_FAILED":  # does not say which id, so no FIN is proven
             self._is_refused = True
         else:
             super().on_command_failed(conn, error)

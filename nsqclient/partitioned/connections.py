@@ -31,7 +31,7 @@ MAX_LEADER_WAIT = 4.0
 def choose_routes(
     sources: NsqdSources, routes: TopicRoutes, partitions: Container[int] | None
 ) -> TopicRoutes:
-    """Return the routes that the user has chosen. Raises what ``discovery_filter`` raises."""
+    """Apply ``partitions`` and ``discovery_filter``. Raises what ``discovery_filter`` raises."""
     routes = routes.only(partitions)
     if sources.discovery_filter is None:
         return routes
@@ -48,12 +48,12 @@ def choose_routes(
 
 
 class PartitionsOwner(ConnectionsOwner[S], Protocol[S]):
-    """The interface that PartitionedConnections reports to."""
+    """What PartitionedConnections calls."""
 
     def make_partition_subscription(self, target: PartitionTarget) -> S: ...
 
     def on_partitions(self, count: int) -> None:
-        """The number of partitions is known, or has changed."""
+        """Called when the number of partitions is known, and when it changes."""
         ...
 
 
@@ -71,8 +71,7 @@ class PartitionedConnections(ConnectionManager[S]):
         self._partition_owner = owner
         self._leaders = PartitionLeaders(context.topic, sources.lookupds, options)
         self._table = self._leaders.table
-        #: nsqlookupd that was ever named -> the given one through which it is known, and whose
-        #: share of the dials it uses
+        #: nsqlookupd -> the given nsqlookupd through which it was found, whose dials it shares
         self._seeds = {lookupd: lookupd for lookupd in self._table.addresses}
         self._partition_count = 0  # last number reported
         super().__init__(context, sources, owner, max_dials=max_dials)
@@ -130,7 +129,7 @@ class PartitionedConnections(ConnectionManager[S]):
         if place is None:
             may_change = bool(self._leaders.unread(self._entries))
         else:
-            may_change = place.partition is not None  # it may lead the partition any time
+            may_change = place.partition is not None  # it may become the leader at any time
         # An election takes half a minute, and its end must be noticed within 5 s.
         longest = MAX_LEADER_WAIT * (0.5 + 0.5 * self._rng.random())
         return min(delay, longest) if may_change else delay

@@ -1,4 +1,4 @@
-"""``Consumer`` for both kinds of NSQ: the stock one, with the arguments for partitioned topics."""
+"""``Consumer`` for stock and partitioned NSQ: the stock Consumer with more arguments."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ from nsqclient.errors import ConfigError, NSQError
 from nsqclient.message import Message
 from nsqclient.partitioned.connections import PartitionedConnections
 from nsqclient.partitioned.leaders import PartitionTarget, warn_of_few_in_flight
-from nsqclient.partitioned.options import PartitionOptions, check_partitions, check_start
+from nsqclient.partitioned.options import (
+    PartitionOptions, TraceSwitch, check_partitions, check_start,
+)
 from nsqclient.partitioned.ordered import BlockedPolicy, OrderedProcessor
 from nsqclient.partitioned.subscription import OrderedSubscription, PartitionSubscription
-from nsqclient.partitioned.tracing import TraceSwitch
 from nsqclient.protocol.partitioned.extensions import MAX_PARTITION
 from nsqclient.protocol.partitioned.selection import HeaderFilter, StartPosition
 from nsqclient.runtime.arguments import check_function, checks_names
@@ -44,8 +45,8 @@ class PartitionedConsumerCore(ConsumerCore):
         self._options = options
         self._on_blocked = on_blocked
         self.tracing: TraceSwitch = TraceSwitch()
-        self._begun: set[int] = set()  # partitions whose channel is at its start position
-        #: Log a max_in_flight below the number of partitions. False for a limited look.
+        self._begun: set[int] = set()  # partitions whose start position was set
+        #: Warn of a max_in_flight below the number of partitions.
         self.warns_of_few_in_flight: bool = True
         super().__init__(settings)
         if options.ordered and not self.has_max_in_flight:
@@ -110,7 +111,7 @@ class ConsumerArguments(TypedDict, total=False):
     "an argument of nsqclient.partitioned.Consumer", *ConsumerArguments.__annotations__,
     shown="nsqclient.partitioned.Consumer")
 class Consumer(StockConsumer):
-    """Consumes one channel of one topic, of a stock or a partitioned NSQ.
+    """Consumes one channel of one topic of a stock or a partitioned NSQ.
 
     It finds out which of the two it is. ``docs/topics/partitions.rst`` describes partitioned NSQ.
 
@@ -122,14 +123,14 @@ class Consumer(StockConsumer):
         on_blocked: with ``ordered``: called with a message that failed, or arrived out of order,
             and the error; returns ``BlockedAction.RETRY``, ``BlockedAction.SKIP``, or seconds to
             wait.
-        partitions: the partitions to consume; None: all of them. This argument and those below
-            need nsqlookupds, as ``ordered`` does.
-        start_at: position at which the channel begins to read, for all partitions or as a dict for
-            each. It is applied once, at the first connection to a partition, unless the channel
-            already has consumers.
+        partitions: the partitions to consume; None: all of them. Like ``ordered``, this argument
+            and the following ones need nsqlookupds.
+        start_at: position at which the channel begins to read, for all partitions, or a dict with
+            one for each. It is set at the first connection to a partition, unless the channel has
+            consumers.
         with_offsets: messages have ``offset`` and ``size``, as with ``ordered`` and ``start_at``.
-        desired_tag: consume the messages with this tag (header ``##client_dispatch_tag``).
-        header_filter: consume the messages whose headers match; the others are finished by nsqd.
+        desired_tag: consume only messages with this tag (header ``##client_dispatch_tag``).
+        header_filter: consume only messages whose headers match; nsqd finishes the others.
 
     Raises:
         ConfigError: an argument is invalid, or arguments contradict each other.

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 
 logger: logging.Logger = logging.getLogger("nsqclient.discovery")
 
-#: Seconds without an answer after which the last answer of an nsqlookupd is replaced by a newer
-#: answer of another one, because the leaders may have changed meanwhile.
+#: Seconds after which an nsqlookupd is late, and newer answers of others replace its last one.
 LATE_AFTER = 1.0
 #: Answers of a partitioned nsqlookupd for a topic that does not exist or cannot be written to.
 _NOT_FOR_WRITERS = ("Key not found", "Topic has no channel")
@@ -30,8 +29,8 @@ class RoutesResult(NamedTuple):
     routes: TopicRoutes
     #: All nsqlookupds of a partitioned cluster: (address, whether it is the leader).
     lookupds: tuple[tuple[str, bool], ...] = ()
-    problem: str = ""  #: the reason that the nsqlookupd gave for missing routes
-    is_known: bool = True  #: the nsqlookupd knows the topic, though maybe no nsqd has it
+    problem: str = ""  #: why routes are missing, according to the nsqlookupd
+    is_known: bool = True  #: the nsqlookupd knows the topic, even if no nsqd has it
 
 
 def lookup_routes(address: str, topic: str, access: str, config: Config) -> RoutesResult:

@@ -1,9 +1,9 @@
-"""The differences of the HTTP APIs of a partitioned nsqd and nsqlookupd from the stock ones.
+"""The HTTP APIs of a partitioned nsqd and nsqlookupd, where they differ from the stock ones.
 
-In ``/stats`` each partition is a topic of its own, also the copies of partitions that another nsqd
-leads. The depth of a topic is in bytes there, and the depth of a channel includes its messages in
-flight: ``as_stock`` returns what a stock nsqd would report.
-Source: ``nsqlookupd/http.go`` and ``nsqd/http.go`` of youzan/nsq 0.3.7-HA.
+``/stats`` lists each partition as a topic, including copies of partitions that another nsqd leads.
+The depth of a topic is in bytes, and the depth of a channel includes its messages in flight.
+``as_stock`` converts the statistics to those of a stock nsqd. Source: ``nsqlookupd/http.go`` and
+``nsqd/http.go`` of youzan/nsq 0.3.7-HA.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from nsqclient.protocol.partitioned.lookup_table import TopicMeta
 from nsqclient.protocol.peer_json import InvalidField, JsonReader
 from nsqclient.runtime.addresses import format_address, is_host, parse_uint
 
-#: The longest partition number or port that is converted; its range is checked afterwards.
+#: Maximum digits of a partition number or port.
 _DIGITS = 10
 #: The query argument that names a partition in requests to nsqd.
 QUERY_ARGUMENT = "partition"
@@ -35,13 +35,13 @@ class PartitionedLookup(Lookup):
 
 
 class PartitionedNsqlookupdHTTP(NsqlookupdHTTP):
-    """The HTTP API of one nsqlookupd of either kind; see the base class."""
+    """The HTTP API of one stock or partitioned nsqlookupd; see the base class."""
 
     def lookup(self, topic: str, access: str = "") -> PartitionedLookup:
-        """Ask which nsqds have a topic, for its channels, and for the leaders of its partitions.
+        """Ask for the nsqds, the channels and the leaders of the partitions of a topic.
 
         Args:
-            access: "r" or "w": ask only for the partitions that can be read or written, and for the
+            access: "r" or "w": ask only for partitions that can be read or written, and for the
                 topic's metadata. A stock nsqlookupd ignores it.
 
         Raises:
@@ -62,7 +62,7 @@ class PartitionedNsqlookupdHTTP(NsqlookupdHTTP):
             read_partitions(fields), read_meta(fields))
 
     def list_lookupds(self) -> tuple[tuple[str, bool], ...]:
-        """Ask for the nsqlookupds of the cluster: (HTTP address, whether it leads).
+        """Ask for the nsqlookupds of the cluster: (HTTP address, True for the leader).
 
         A stock nsqlookupd answers 404.
         """
@@ -71,10 +71,10 @@ class PartitionedNsqlookupdHTTP(NsqlookupdHTTP):
 
 
 class PartitionedNsqdHTTP(NsqdHTTP):
-    """The HTTP API of one nsqd of either kind; see the base class."""
+    """The HTTP API of one stock or partitioned nsqd; see the base class."""
 
     def start_channel(self, topic: str, partition: int, channel: str, start: str) -> int:
-        """Create the channel of a partition, and have it read from a position if nobody consumes.
+        """Create the channel of a partition; set its position unless it has consumers.
 
         Returns: the number of its consumers.
 

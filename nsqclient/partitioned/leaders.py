@@ -1,6 +1,6 @@
-"""``PartitionLeaders``: which nsqds lead the partitions of a topic. Returns decisions, does no I/O.
+"""``PartitionLeaders``: which nsqds lead the partitions of a topic. Pure.
 
-Not thread-safe: ConnectionManager calls it under its lock and acts after releasing the lock.
+Not thread-safe: ConnectionManager calls it under its lock, and acts on the results afterwards.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from nsqclient.runtime.log_lines import PrefixedLogger
 class PartitionEntry(NsqdEntry):
     """One nsqd, or one partition of it. Guarded by ConnectionManager's lock."""
 
-    extended: bool | None = None  # whether messages have headers, as nsqd said when it refused
-    has_followed_order: bool = False  # redialed at once because nsqd says the topic is ordered
+    extended: bool | None = None  # messages have headers, according to nsqd's refusal
+    has_followed_order: bool = False  # redialed because nsqd said that the topic is ordered
 
 
 def show_partitions(partitions: Sequence[int]) -> str:
@@ -48,9 +48,9 @@ class UnreadReminder:
         self._due = 0.0  # time of the next line; 0 before the first line
 
     def note(self, is_any: bool, now: float) -> float | None:
-        """Return the seconds to log if a line is due: how long partitions have been unread.
+        """Return how long partitions have been unread, in seconds, if a line is due.
 
-        Returns 0 once, if all partitions are read again after a line was logged; otherwise None.
+        Returns 0 if all partitions are read again and a line was logged before; otherwise None.
         """
         if not is_any:
             was_logged, self._since, self._due = self._due > 0, None, 0.0
@@ -66,12 +66,12 @@ class UnreadReminder:
 class PartitionTarget(NamedTuple):
     place: Endpoint
     ordered: bool = False  #: consume it with SUB_ORDERED
-    extended: bool = False  #: its messages have headers; must be right
+    extended: bool = False  #: its messages have headers; nsqd refuses a wrong value
     http_address: str = ""  #: HTTP address of the nsqd; empty: unknown
 
 
 class PartitionLeaders:
-    """Partition leaders according to a consumer's nsqlookupds, and the replies of those nsqds."""
+    """Partition leaders according to nsqlookupds, corrected by the answers of the nsqds."""
 
     def __init__(
         self, topic: str, lookupds: Iterable[str], options: PartitionOptions
@@ -79,19 +79,20 @@ class PartitionLeaders:
         self.table: LookupTable = LookupTable(lookupds)
         self._topic = topic
         self._options = options
-        #: nsqd said that the topic is ordered, whatever nsqlookupds say.
+        #: An nsqd has said that the topic is ordered.
         self.must_order: bool = False
-        self._has_no_headers = False  # likewise, of a topic without metadata
-        #: An nsqd that was given by its address turned out to be a partitioned one.
+        self._has_no_headers = False  # an nsqd has said so
+        #: Set if an nsqd that was given by its address is a partitioned one.
         self.refusal: PartitionError | None = None
         self.reminder: UnreadReminder = UnreadReminder()
 
     def left_behind(
         self, merged: TopicRoutes, entries: Mapping[Endpoint, PartitionEntry]
     ) -> list[Endpoint]:
-        """Return the endpoints that no longer lead their partition and are not needed.
+        """Return the endpoints to drop, which no longer lead their partition.
 
-        A former leader is kept until the new one accepts a subscription: nsqlookupd may be wrong.
+        A connected former leader stays until the new leader accepts a subscription, because
+        nsqlookupd may be wrong.
         """
         return [
             place for place, entry in entries.items()
@@ -164,7 +165,7 @@ class PartitionLeaders:
         merged, options = self.table.merged(), self._options
         must_order = self.must_order or merged.meta is not None and merged.meta.ordered
         has_headers = entry.extended
-        if has_headers is None:  # nobody has said so: the consumer's options decide
+        if has_headers is None:  # nsqd has not refused: use the metadata, or the options
             has_headers = merged.meta.extended if merged.meta else bool(options.needing_headers)
         return PartitionTarget(
             place, options.ordered or options.follows_topic and must_order,

@@ -1,8 +1,8 @@
 """``MetadataCache``: the leaders of the partitions of each topic, merged from all nsqlookupds.
 
-Threads of the cache ask, with the first publish to a topic, again every ``lookupd_poll_interval``,
-and after a refusal. A publish to an unknown leader waits for the first answer, and a short time
-for the others.
+Threads of the cache ask the nsqlookupds at the first publish to a topic, then every
+``lookupd_poll_interval``, and after a refusal. If a leader is unknown, a publish waits for the
+first answer, and a short time for the others.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from nsqclient.runtime.workers import WorkerPool
 
 logger: logging.Logger = logging.getLogger("nsqclient.producer")
 
-#: Threads beside one for each nsqlookupd that was given; each nsqlookupd that hangs occupies one.
+#: Threads in addition to one for each given nsqlookupd. An nsqlookupd that hangs occupies one.
 _THREADS = 4
 #: Seconds that a publish waits for the other nsqlookupds after the first answer.
 _OTHERS_WAIT = 0.1
@@ -47,12 +47,12 @@ class _Topic:
             lambda lookupd: lookup_routes(
                 lookupd, topic, "w", config_for(lookupd, lookupds, config)),
             run, changed.lock, self._merge, self._report)
-        self.lacks_meta: bool = False  # it was logged that no nsqlookupd has its metadata
+        self.lacks_meta: bool = False  # the missing metadata was logged
         self.is_settled: bool = False  # a publish has waited for the first answers
         self.asked_at: float = float("-inf")  # on time.monotonic()
         self.error: NSQError | None = None  # why the last nsqlookupd did not answer
         self.problem: NSQError | None = None  # why the last answer lists no partitions
-        #: The merged answers, and until when they may be used; None after a change. Read unlocked.
+        #: The merged answers, and when they expire; None after a change. Read without the lock.
         self.current: tuple[TopicRoutes, float] | None = None
         self._changed = changed
 
@@ -61,7 +61,7 @@ class _Topic:
         return 0 < routes.partition_num == len(routes.partitions)
 
     def begin_round(self) -> None:
-        """Ask every nsqlookupd that is not being asked, the others later."""
+        """Ask every nsqlookupd, or queue the question if it is being asked."""
         self.current = None
         self.poller.ask(self.table.addresses, again=True)
         self.asked_at = time.monotonic()
@@ -104,10 +104,9 @@ class _Topic:
 
 
 class MetadataCache:
-    """The routes of every topic that was published to.
+    """The routes of every topic that was published to. Threads: any.
 
-    An nsqlookupd gets one request at a time: one that hangs occupies one thread for all topics.
-    Threads: any.
+    An nsqlookupd gets one request at a time, so that it occupies only one thread if it hangs.
     """
 
     def __init__(self, lookupds: list[str], config: Config) -> None:
@@ -115,7 +114,7 @@ class MetadataCache:
         self._changed = Monitor()
         self._config = config
         self._topics: dict[str, _Topic] = {}  # guarded by _changed.lock
-        #: nsqlookupd with a request under way -> what to ask it next; guarded likewise
+        #: nsqlookupd with a request under way -> its next requests. Guarded by _changed.lock.
         self._busy: dict[str, deque[Callable[[], None]]] = {}
         self._is_stopped = False  # written under _changed
         self._background: WorkerPool[tuple[str, Callable[[], None]]] = WorkerPool(
@@ -124,11 +123,11 @@ class MetadataCache:
     def routes(self, topic: str, deadline: Deadline) -> TopicRoutes:
         """Return the merged answers.
 
-        Blocks: if they are missing, until one nsqlookupd has answered and the others had a moment,
-        or all have failed, or the deadline.
+        Blocks: without answers, until one nsqlookupd has answered and the others had 0.1 s more,
+        all have failed, or the deadline.
 
         Raises:
-            DiscoveryError: none has answered.
+            DiscoveryError: no nsqlookupd has answered.
         """
         now = time.monotonic()
         found = self._topics.get(topic)
@@ -167,9 +166,9 @@ class MetadataCache:
         return 0 if current is None else len(current[0].partitions)
 
     def refresh(self, topic: str, deadline: Deadline | None = None) -> None:
-        """Ask every nsqlookupd for the topic, soon; with a deadline, wait for a new answer.
+        """Start to ask every nsqlookupd for the topic; with a deadline, wait for a new answer.
 
-        An nsqlookupd with a request under way is asked again when it has answered.
+        An nsqlookupd with a request under way is asked again after its answer.
         """
         with self._changed.lock:
             self._background.start()
@@ -204,16 +203,16 @@ class MetadataCache:
                 found.current = None
 
     def stop(self, deadline: Deadline) -> list[str]:
-        """Stop asking; return the names of threads that did not end."""
+        """Stop asking; return the names of stuck threads."""
         with self._changed.lock:
             self._is_stopped = True
         self._background.take_all()
         return self._background.stop(Deadline(deadline.at_most(_GRACE)))
 
     def _wait(self, found: _Topic, number: int, deadline: Deadline) -> None:
-        """Wait for a response to a request after this one, and a moment for the others.
+        """Wait for an answer to a request after ``number``, and a moment for other nsqlookupds.
 
-        The first response of all is enough if it lists all partitions.
+        The very first answer is enough if it lists all partitions.
         """
         poller = found.poller
         self._changed.wait_for(
@@ -226,7 +225,7 @@ class MetadataCache:
             found.is_settled = found.is_settled or bool(poller.answered) or not poller.is_asking
 
     def _ask(self, item: tuple[str, Callable[[], None]]) -> None:
-        """Ask one nsqlookupd, then queue the tasks that wait for it. On a background thread."""
+        """Ask one nsqlookupd, then queue its next requests. Called on a background thread."""
         lookupd, task = item
         with self._changed.lock:
             if self._is_stopped:

@@ -1,7 +1,8 @@
-"""The arguments of consumers and publishes that only partitioned NSQ has."""
+"""The arguments of consumers and publishes that only partitioned NSQ has, and the trace log."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from typing import Any, NamedTuple
@@ -17,6 +18,8 @@ from nsqclient.protocol.partitioned.selection import HeaderFilter, StartPosition
 from nsqclient.protocol.partitioned.sharding import Key, check_key
 from nsqclient.runtime.deadline import Deadline
 
+trace_logger: logging.Logger = logging.getLogger("nsqclient.trace")
+
 #: Longest ``desired_tag`` that nsqd accepts, in bytes.
 _MAX_TAG = 100
 
@@ -30,7 +33,7 @@ class PartitionOptions(NamedTuple):
     with_offsets: bool = False
     desired_tag: str = ""
     header_filter: HeaderFilter | None = None
-    #: Consume in order only if the topic is ordered. For consumers without an ``ordered`` argument.
+    #: Consume in order if the topic is ordered. For consumers without an ``ordered`` argument.
     follows_topic: bool = False
 
     @property
@@ -60,11 +63,7 @@ class PartitionOptions(NamedTuple):
         return fields
 
     def check(self, config: Config, has_nsqds: bool) -> None:
-        """Raise ConfigError if an option is invalid, or two cannot be combined.
-
-        Args:
-            has_nsqds: nsqd addresses were given.
-        """
+        """Raise ConfigError if an option is invalid, or two cannot be combined."""
         for name, value in (("ordered", self.ordered), ("with_offsets", self.with_offsets)):
             if not isinstance(value, bool):
                 raise ConfigError(f"{name} must be True or False, not {value!r}")
@@ -92,7 +91,7 @@ class PartitionOptions(NamedTuple):
 
 
 def check_partitions(partitions: Iterable[int] | None) -> frozenset[int] | None:
-    """Return the argument ``partitions`` as it is used; raise ConfigError if it is invalid."""
+    """Return the argument ``partitions`` as a set; raise ConfigError if it is invalid."""
     if partitions is None:
         return None
     hint = f"partitions must be a list of whole numbers from 0 to {MAX_PARTITION}"
@@ -108,7 +107,7 @@ def check_partitions(partitions: Iterable[int] | None) -> frozenset[int] | None:
 
 
 def check_start(start_at: object) -> StartPosition | Mapping[int, StartPosition] | None:
-    """Return the argument ``start_at`` as it is used; raise ConfigError if it is invalid."""
+    """Return a copy of the argument ``start_at``; raise ConfigError if it is invalid."""
     if start_at is None or isinstance(start_at, StartPosition):
         return start_at
     hint = (
@@ -156,7 +155,7 @@ class PublishOptions(NamedTuple):
         return self != (None, None, None, None)
 
     def checked(self) -> PublishOptions:
-        """Return checked options. Raises InvalidMessageError if one is invalid."""
+        """Return the options, checked. Raises InvalidMessageError."""
         key = None if self.key is None else check_key(self.key)
         if self.partition is not None:
             if key is not None:
@@ -169,7 +168,6 @@ class PublishOptions(NamedTuple):
         return self if key is self.key else self._replace(key=key)
 
 
-#: No options.
 NO_OPTIONS = PublishOptions()
 
 
@@ -187,13 +185,13 @@ class PreparedMessage(NamedTuple):
             return extensions.pub_ext(topic, partition, self.header, self.body)
         if self.trace_id is not None:
             return extensions.pub_trace(topic, partition, self.trace_id, self.body)
-        return commands.pub_unchecked(partition_name(topic, partition), self.body)
+        return commands.pub(partition_name(topic, partition), self.body)
 
 
 def with_own_options(
     messages: Iterable[commands.Body | Outgoing], options: PublishOptions, limit: int
 ) -> list[tuple[bytes, PublishOptions]]:
-    """Return checked messages with their options; ``options`` are for those without their own."""
+    """Return checked messages with their options, which ``options`` complete."""
     found = []
     for message in messages:
         if not isinstance(message, Outgoing):
@@ -210,7 +208,7 @@ def publish_each(
     publish_async: Callable[..., Future[Any]], topic: str,
     messages: list[tuple[bytes, PublishOptions]], most: int, deadline: Deadline,
 ) -> int:
-    """Store messages, ``most`` of them at once; return how many. Raises as ``publish_many``."""
+    """Publish messages, ``most`` at once; return the number stored. Raises as ``publish_many``."""
     stored = 0
     for start in range(0, len(messages), most):
         futures = []
@@ -230,3 +228,28 @@ def publish_each(
                 failure.stored = stored
             raise failure
     return stored
+
+
+class TraceSwitch:
+    """The topics that are traced. Threads: any; one reference is replaced at a time."""
+
+    def __init__(self) -> None:
+        self._everywhere = False
+        self._topics: dict[str, bool] = {}  # replaced, never changed
+
+    def set(self, enabled: bool, topic: str | None = None) -> None:
+        """Turn tracing on or off for one topic, or for all, including topics set before."""
+        if topic is None:
+            self._everywhere = enabled
+            self._topics = {}
+        else:
+            self._topics = {**self._topics, topic: enabled}
+
+    def is_on(self, topic: str) -> bool:
+        return self._topics.get(topic, self._everywhere)
+
+
+def log_trace(verb: str, **fields: Any) -> None:
+    """Write one line to the trace log, with every known field as ``name=value``."""
+    known = [f"{name}={value}" for name, value in fields.items() if value is not None]
+    trace_logger.info("%s", " ".join([verb, *known]), extra={"nsq": fields})

@@ -1,7 +1,7 @@
-"""``OrderedProcessor``: handles the messages of each partition in order.
+"""``OrderedProcessor``: handles the messages of each partition in order, one at a time.
 
-At most one message of a partition is handled at a time. A message is never given up because of its
-attempts. It is skipped only if the user's policy or a ``GiveUp`` of the handler says so.
+The number of its attempts never makes it give up a message. It skips a message only if the user's
+policy says so, or the handler raises ``GiveUp``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from nsqclient.runtime.threads import is_for_caller
 
 #: Attempts of one message above which every tenth attempt is logged.
 _WARN_AFTER = 10
-#: From this attempt on, they are logged as errors instead of warnings.
+#: Attempts from which on they are logged as errors instead of warnings.
 _ERROR_FROM = 50
 
 
@@ -37,10 +37,10 @@ class BlockedAction(Enum):
 
     RETRY = "retry"  #: requeue it after a delay
     SKIP = "skip"  #: finish it; the partition continues without it
-    HANDLE = "handle"  #: only for a message out of order: handle it and continue from there
+    HANDLE = "handle"  #: only for a message that is out of order: handle it, continue from there
 
 
-#: (message, error) -> a decision, seconds to wait before the next try, or None for
+#: (message, error) -> an action, seconds to wait before the next attempt, or None for
 #: ``BlockedAction.RETRY``. The error is an OrderError or the exception raised by the handler.
 BlockedPolicy = Callable[[Message, BaseException], "BlockedAction | float | None"]
 
@@ -63,12 +63,12 @@ class OrderedProcessor(MessageProcessor):
     def run(self, message: Message) -> None:
         """Handle one message once no other of its partition is being handled. Never raises.
 
-        After a reconnect, the server may redeliver a message that is still being handled here. The
-        two deliveries must not run concurrently.
+        After a reconnect, nsqd may redeliver a message that is still being handled, and the two
+        deliveries must not run concurrently.
         """
         partition = message.partition
         if partition is None:
-            super().run(message)  # a task for a worker
+            super().run(message)  # not a message of a partition
             return
         with self._lock:
             if partition in self._busy:
@@ -110,7 +110,7 @@ class OrderedProcessor(MessageProcessor):
                 del self._busy[message.partition]
 
     def waiting(self) -> list[Message]:
-        queued = super().waiting()  # first, because messages move from the queue to these lists
+        queued = super().waiting()  # first, because messages move from the queue to the lists
         with self._lock:
             return queued + [message for _, kept in self._busy.values() for message in kept]
 
@@ -171,7 +171,7 @@ class OrderedProcessor(MessageProcessor):
                 result = self._on_blocked(message, error)
                 check_result(result)
                 decision = result
-            except BaseException as exc:  # the user's code; never skip because of it
+            except BaseException as exc:  # an error of the user's code does not skip a message
                 self._log.exception("on_blocked failed for %r: the message is retried", message,
                                     extra=log_fields(message=message))
                 if is_for_caller(exc):

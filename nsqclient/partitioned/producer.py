@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from nsqclient.config import Config
 from nsqclient.discovery import Addresses
 from nsqclient.errors import InvalidMessageError
-from nsqclient.partitioned.options import Outgoing, PublishOptions, publish_each, with_own_options
+from nsqclient.partitioned.options import (
+    Outgoing, PublishOptions, TraceSwitch, publish_each, with_own_options,
+)
 from nsqclient.partitioned.publisher import PartitionPublisher
 from nsqclient.partitioned.queues import PartitionQueues
-from nsqclient.partitioned.tracing import TraceSwitch
 from nsqclient.producer.core import ProducerCore, ProducerSettings
 from nsqclient.producer.futures import PublishFuture
 from nsqclient.producer.producer import BaseProducer
@@ -68,9 +69,9 @@ class ProducerArguments(TypedDict, total=False):
     "an argument of nsqclient.partitioned.Producer", *ProducerArguments.__annotations__,
     shown="nsqclient.partitioned.Producer")
 class Producer(BaseProducer[PartitionedProducerCore]):
-    """Publishes to a stock or a partitioned NSQ. It finds out which of the two it is.
+    """Publishes to a stock or a partitioned NSQ, and finds out which of the two it is.
 
-    It has the calls of :class:`nsqclient.Producer`, with arguments for partitioned topics.
+    It has the methods of :class:`nsqclient.Producer`, with arguments for partitioned topics.
     ``docs/topics/partitions.rst`` describes partitioned NSQ.
 
     Args:
@@ -117,7 +118,7 @@ class Producer(BaseProducer[PartitionedProducerCore]):
             headers: JSON headers.
             partition: the partition, instead of a key.
 
-        Returns: where it was stored, with partition and nsqd, if it was traced; otherwise None.
+        Returns: the position, partition and nsqd of a traced message; otherwise None.
 
         Blocks and raises like :meth:`nsqclient.Producer.publish`.
 
@@ -230,7 +231,7 @@ class Producer(BaseProducer[PartitionedProducerCore]):
     def set_tracing(self, enabled: bool, topic: str | None = None) -> None:
         """Turn tracing on or off, for a topic or for all.
 
-        While it is on, publishes without a ``trace_id`` get one, and the logger ``nsqclient.trace``
-        logs where each message was stored.
+        While it is on, each publish has a ``trace_id``, and the logger ``nsqclient.trace`` logs
+        where each message was stored.
         """
         self._tracing.set(enabled, topic)

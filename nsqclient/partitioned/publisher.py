@@ -1,8 +1,8 @@
-"""``PartitionPublisher``: publishes to partitions, in the calling thread, until it is stored.
+"""``PartitionPublisher``: publishes to partitions in the calling thread.
 
-It also finds out whether the cluster is partitioned, from the version of the first nsqd that is
-connected. Source: "How we redesign the NSQ smart client", "Client as producer" and "Production in
-ordered message scenario".
+It also finds out whether the cluster is partitioned, from the version of the first connected nsqd.
+Source: "How we redesign the NSQ smart client", "Client as producer" and "Production in ordered
+message scenario".
 """
 
 from __future__ import annotations
@@ -25,12 +25,13 @@ from nsqclient.partitioned.attempts import (
     PartitionAttempts, PartitionLoad, retry_delay,
 )
 from nsqclient.partitioned.metadata import MetadataCache
-from nsqclient.partitioned.options import NO_OPTIONS, PreparedMessage, PublishOptions
+from nsqclient.partitioned.options import (
+    NO_OPTIONS, PreparedMessage, PublishOptions, TraceSwitch, log_trace,
+)
 from nsqclient.protocol.partitioned.extensions import (
     LEADER_CODES, Stored, StoredPosition, extended_size, make_header, partition_name, read_stored,
 )
 from nsqclient.protocol.partitioned.sharding import RoundRobin, Sharding
-from nsqclient.partitioned.tracing import TraceSwitch, log_trace
 from nsqclient.producer.nodes import NodePool, NsqdNode
 from nsqclient.producer.outcome import INTERVAL, INTERVAL_PART, StaleConnection
 from nsqclient.producer.publisher import Publisher
@@ -42,14 +43,14 @@ from nsqclient.runtime.lock import Monitor
 
 logger: logging.Logger = logging.getLogger("nsqclient.producer")
 
-#: Seconds after which a partition that has not answered is not used while there are others.
+#: Seconds without an answer after which other partitions are preferred to this one.
 UNANSWERED_AFTER = 0.1
-#: Seconds that an attempt waits for fresh leaders if no nsqlookupd answers.
+#: Seconds that an attempt waits for newer leaders if no nsqlookupd answers.
 LOOKUP_WAIT = 0.5
 
 
 class TooManyUnderWay(NSQError):
-    """Nothing was sent: enough publishes to this nsqd are under way."""
+    """The publish was not sent, because too many publishes to this nsqd are under way."""
 
 
 class Placed(NamedTuple):
@@ -67,9 +68,9 @@ class PartitionPublisher:
         self, lookupds: list[str], nodes: NodePool, publisher: Publisher, config: Config,
         sharding: Sharding, tracing: TraceSwitch,
     ) -> None:
-        #: The cluster is known to be a stock one; read without a lock by every publish.
+        #: True once the cluster is known to be a stock one. Every publish reads it without a lock.
         self.is_stock: bool = not lookupds
-        self.is_partitioned: bool = False  # it is known to be a partitioned one
+        self.is_partitioned: bool = False  # True once it is known to be partitioned
         self._lookupds = lookupds
         self._nodes = nodes
         self._publisher = publisher
@@ -87,13 +88,13 @@ class PartitionPublisher:
     # -- what kind of cluster it is
 
     def detect(self, deadline: Deadline, options: PublishOptions = NO_OPTIONS) -> bool:
-        """True if it is partitioned; False for a stock cluster, or an unknown one.
+        """Return True if the cluster is partitioned, False if it is a stock one or unknown.
 
-        Blocks: until an nsqd is connected, the first time; at most until the deadline.
+        Blocks: in the first call, until an nsqd is connected or the deadline.
 
         Raises:
-            PartitionError: options are given, and the cluster is a stock one.
-            PublishNotSentError: options are given, and no nsqd was connected in time.
+            PartitionError: ``options`` need partitions, and the cluster is a stock one.
+            PublishNotSentError: ``options`` need partitions, and no nsqd was connected in time.
         """
         if not (self.is_partitioned or self.is_stock):
             try:
@@ -117,7 +118,7 @@ class PartitionPublisher:
             self.is_stock = True
 
     def check_nsqd(self, address: str, settings: ServerSettings) -> None:
-        """Warn of a partitioned nsqd in a cluster that has to be taken for a stock one."""
+        """Warn of a partitioned nsqd if no nsqlookupds were given."""
         if not (settings.is_stock or self._lookupds or address in self._warned_of):
             self._warned_of.add(address)
             logger.warning(
@@ -190,7 +191,7 @@ class PartitionPublisher:
         self, topic: str, bodies: list[bytes], options: PublishOptions, deadline: Deadline
     ) -> None:
         def build(partition: int) -> bytes:
-            return commands.mpub_unchecked(partition_name(topic, partition), bodies)
+            return commands.mpub(partition_name(topic, partition), bodies)
 
         attempts = self.attempts(
             topic, options.key, options.partition, messages=len(bodies),
@@ -199,11 +200,10 @@ class PartitionPublisher:
 
     @staticmethod
     def refuse_deferral() -> None:
-        """Raise PartitionError: a partitioned nsqd does not know DPUB."""
         raise PartitionError("defer= needs a stock NSQ: a partitioned one has no DPUB")
 
     def close(self, deadline: Deadline) -> list[str]:
-        """Make no more attempts; return the names of stuck threads."""
+        """End all attempts; return the names of stuck threads."""
         with self._closing.lock:
             self._closing.notify_all()
             self._is_closed = True
@@ -223,17 +223,17 @@ class PartitionPublisher:
         self, attempts: PartitionAttempts, build: Callable[[int], bytes], deadline: Deadline,
         is_async: bool = False,
     ) -> Placed | None:
-        """Make one attempt, with fresh routes if the last one has failed.
+        """Make one attempt, with new routes if the last attempt failed.
 
         Args:
             build: partition -> the command.
 
-        Returns: the place; None: not stored, and another attempt may help.
+        Returns: where the publish was stored; None if it was not, and another attempt may help.
 
-        Blocks: until the outcome, at most until the deadline. Raises as ``Producer.publish``.
+        Blocks: until the outcome or the deadline. Raises as ``Producer.publish``.
 
         Raises:
-            TooManyUnderWay: nothing was sent, since enough asynchronous ones are under way.
+            TooManyUnderWay: too many asynchronous publishes are under way.
         """
         self.look_up_again(attempts, deadline)
         routes = self.routes(attempts, deadline)
@@ -271,7 +271,7 @@ class PartitionPublisher:
             error, position = self._publisher.attempt(
                 node, command, time.monotonic() + timeout,
                 min(INTERVAL, timeout * INTERVAL_PART), read_answer=read_stored,
-                # After an error to MPUB_EXT an nsqd takes the rest of its body for commands.
+                # After an error to MPUB_EXT, nsqd reads the rest of the body as commands.
                 closes_after_error=attempts.has_header, only_here=True)
         if not isinstance(error, StaleConnection):
             is_answered = error is None or isinstance(error, ServerError)
@@ -293,7 +293,7 @@ class PartitionPublisher:
     def choose(self, attempts: PartitionAttempts, routes: TopicRoutes) -> int | None:
         avoid: list[int] = []
         if attempts.is_free:
-            # A partition in use may not answer. If all of them are in use, some are late.
+            # Avoid partitions with a publish under way; if all have one, avoid the late ones.
             for seconds in (0.0, UNANSWERED_AFTER):
                 names = self.load.unanswered(seconds)
                 avoid = [one for one in routes.partitions

@@ -1,8 +1,9 @@
 """``PartitionQueues``: asynchronous publishes to partitions.
 
-Messages in the queue of a topic move on to the queues of its partitions, and messages without a
-key to another queue. A partition has one batch under way, also while it is repeated, so messages of
-one key are stored in the order of the calls. Messages without a key have one for each partition.
+Messages move from the queue of a topic to the queue of their partition, or, without a key, to
+another queue of the topic. The queue of a partition has one batch under way, which may be repeated,
+so messages of one key are stored in the order of the calls. The queue without keys has one batch
+under way for each partition.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _TURN_PAUSE = 0.05
 
 
 class _Batch:
-    """Messages that share a command, while it is attempted."""
+    """Messages that are published with one command."""
 
     def __init__(self, items: list[PublishFuture], attempts: PartitionAttempts) -> None:
         self.items = items
@@ -52,7 +53,7 @@ class PartitionQueues:
     def take_over(self, items: deque[PublishFuture]) -> bool:
         """Move messages to the queues of their partitions; return False in a stock cluster.
 
-        Blocks: if messages have a key, until the nsqlookupds say how many partitions there are.
+        Blocks: if a message has a key, until an nsqlookupd says how many partitions the topic has.
         """
         producer, first = self._producer, items[0]
         if producer.is_stock and first.options is None:
@@ -73,7 +74,7 @@ class PartitionQueues:
                     self._publisher.refuse(item, exc)
                     continue
                 if queue.partition is None and item.options is None:
-                    topic = item.topic  # also for the next items without options
+                    topic = item.topic  # the next items without options use the same queue
             assert queue is not None
             queue.items.append(item)
             if queue not in filled:
@@ -132,7 +133,7 @@ class PartitionQueues:
 
 
 class _PartitionQueue(Destination):
-    """A partition of a topic, or all of a topic's for messages without a key."""
+    """The queue of one partition, or of a topic's messages without a key."""
 
     def __init__(
         self, topic: str, partition: int | None, producer: PartitionPublisher,
@@ -153,7 +154,7 @@ class _PartitionQueue(Destination):
                 self._publisher.fail(item, batch.attempts.final_error())
 
     def _serve(self) -> None:
-        """Attempt one batch after the other, until one of a partition has to wait."""
+        """Attempt batches until the queue is empty, or has to wait for its next attempt."""
         self._publisher.linger(self.items)
         while (batch := self._next(time.monotonic())) is not None:
             try:
@@ -188,7 +189,7 @@ class _PartitionQueue(Destination):
         return self._batch(items)
 
     def _batch(self, items: list[PublishFuture]) -> _Batch:
-        """Make a batch. Messages that do not fit because of their headers wait for the next."""
+        """Make a batch. Messages that do not fit, because of their headers, become the next one."""
         has_header = any([bool(_message(item).header) for item in items])
         if has_header:
             size, count = 4, 0
@@ -205,7 +206,7 @@ class _PartitionQueue(Destination):
                 for item in items)))
 
     def _attempt(self, batch: _Batch) -> float | None:
-        """Return the seconds to the next attempt, None when the batch is settled."""
+        """Return the seconds until the next attempt, or None if the batch is stored."""
         deadline = Deadline(max(0.0, batch.until - time.monotonic()))
         try:
             placed = self._producer.attempt(
@@ -237,7 +238,7 @@ class _PartitionQueue(Destination):
         return commands.pub_or_mpub(name, [item.body for item in items])
 
     def _end(self, batch: _Batch, error: Exception) -> None:
-        """Fail a batch, or send each message alone if one of them is at fault."""
+        """Fail a batch; but if one message is at fault, publish each message alone."""
         attempts = batch.attempts
         if attempts.is_one_at_fault:
             alone = [self._batch([item]) for item in batch.items]

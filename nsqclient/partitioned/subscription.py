@@ -1,8 +1,8 @@
-"""Subscriptions to one partition: plain, and ordered.
+"""Subscriptions to one partition, plain or ordered.
 
-SUB_ADVANCED takes a start position too, but ignores the partition next to it, and an ordered topic
-refuses the command. So the channel is moved to its start through nsqd's HTTP API, before the
-connection is opened. Source: "How we redesign the NSQ smart client", "Ordered Message Consumption".
+A start position is set through nsqd's HTTP API before the connection opens: SUB_ADVANCED with a
+start position ignores its partition, and an ordered topic refuses the command. Source: "How we
+redesign the NSQ smart client", "Ordered Message Consumption".
 """
 
 from __future__ import annotations
@@ -30,8 +30,7 @@ from nsqclient.hints import hint_on
 from nsqclient.log_records import log_fields
 from nsqclient.message import Message, Responder
 from nsqclient.partitioned.leaders import PartitionTarget
-from nsqclient.partitioned.options import PartitionOptions
-from nsqclient.partitioned.tracing import TraceSwitch, log_trace
+from nsqclient.partitioned.options import PartitionOptions, TraceSwitch, log_trace
 from nsqclient.protocol import commands
 from nsqclient.protocol.partitioned import extensions
 from nsqclient.protocol.events import ServerSettings
@@ -43,7 +42,7 @@ from nsqclient.runtime.deadline import Deadline
 
 #: Timeout in seconds of each request that sets the start of a channel.
 _TIMEOUT = 3.0
-#: nsqd's answer if a partition has no messages. Its channels are at its start then.
+#: nsqd's answer if a partition has no messages, so its channels are at its start.
 _NO_MESSAGES = "commit log end of file"
 _NO_EXTENSION = MessageExtension()
 
@@ -65,7 +64,7 @@ class TopicSubscribe(Subscribe):
 class PartitionSubscribe(Subscribe):
     partition: int
     ordered: bool = False
-    extended: bool = False  #: the topic's messages have headers; must be right
+    extended: bool = False  #: the topic's messages have headers; nsqd refuses a wrong value
     with_offsets: bool = False
     identify: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
@@ -82,7 +81,7 @@ class PartitionSubscribe(Subscribe):
             with_offsets=self.with_offsets)
 
     def read(self, batch: list[RawMessage]) -> tuple[list[RawMessage], list[MessageExtension]]:
-        """Split headers and positions from the bodies. Raises RemoteProtocolError."""
+        """Separate headers and positions from the bodies. Raises RemoteProtocolError."""
         has_detail = self.ordered or self.with_offsets
         if not (has_detail or self.extended):
             return batch, [_NO_EXTENSION] * len(batch)
@@ -138,7 +137,7 @@ class PartitionSubscription(Subscription):
     """One connection to one partition.
 
     Args:
-        begun: partitions whose channel was moved to its start. Shared; changed by atomic calls.
+        begun: partitions whose start position was set. Shared by all subscriptions of a consumer.
     """
 
     def __init__(
@@ -160,7 +159,7 @@ class PartitionSubscription(Subscription):
         self._http_address = target.http_address
         self._begun = begun
         self._tracing = tracing
-        self.is_watched: bool = False  # the watchdog knows only the counts of a stock nsqd
+        self.is_watched: bool = False  # the watchdog reads only the counts of a stock nsqd
         self._opened_at = 0.0  # on time.monotonic()
 
     def on_messages(self, conn: Connection, batch: list[RawMessage]) -> None:
@@ -209,7 +208,7 @@ class PartitionSubscription(Subscription):
         return PartitionStats(**values, partition=self._partition)
 
     def _move_to_start(self) -> None:
-        """Move the channel of the partition, unless it has consumers. Blocks for three requests."""
+        """Set the start position, unless the channel has consumers. Blocks for three requests."""
         # Imported here because requests takes longer to import than the whole library.
         from nsqclient.partitioned.http import PartitionedNsqdHTTP
 
@@ -257,22 +256,23 @@ class PartitionSubscription(Subscription):
 
 
 class OrderedSubscription(PartitionSubscription):
-    """One connection to one partition, which delivers its messages one by one and in order.
+    """A subscription that delivers the messages of its partition one by one and in order.
 
-    A failed message is kept here and touched until it is requeued with REQ 0, because the server
-    ignores every longer delay. Meanwhile the server sends no other message of that partition.
+    A failed message stays in flight, and is touched, until its delay is over; then it is requeued
+    with REQ 0, because nsqd ignores longer delays. Meanwhile nsqd sends no other message of the
+    partition.
     """
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         #: Internal id and offset of the last finished message; both increase from message to
-        #: message. Needs no lock because only one message is in flight at a time. None: any
-        #: message may come next. A new connection begins with the first unfinished message.
+        #: message. None: any message may come next. Not locked, because only one message is in
+        #: flight.
         self.last_finished: tuple[int, int] | None = None
 
     @property
     def max_rdy(self) -> int:
-        return 1  # the server sends one message at a time, whatever RDY is
+        return 1  # nsqd sends one message at a time, even with a higher RDY
 
     def finish(self, message: Message) -> None:
         self.note_finished(message)
@@ -286,7 +286,7 @@ class OrderedSubscription(PartitionSubscription):
             self.last_finished = message.internal_id, message.offset
 
     def is_behind(self, message: Message) -> bool:
-        """True if a message is out of order: it lies before the last finished one."""
+        """True if the message is out of order, before the last finished one."""
         assert message.internal_id is not None and message.offset is not None
         last = self.last_finished
         return last is not None and (message.internal_id < last[0] or message.offset < last[1])
@@ -322,7 +322,7 @@ class OrderedSubscription(PartitionSubscription):
         self._context.timer.schedule(step, lambda: self._go_on_waiting(message, until))
 
     def _go_on_waiting(self, message: Message, until: float) -> None:
-        # On the timer thread: posts, never waits.
+        # On the timer thread, so it must not block.
         if not self.in_flight.holds(message):
             return  # nsqd has delivered it again, or the connection is lost
         if time.monotonic() < until:

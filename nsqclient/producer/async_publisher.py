@@ -307,7 +307,7 @@ class AsyncPublisher:
     def _publish(self, items: list[PublishFuture], maybe_stored: bool = False) -> None:
         first = items[0]
         if first.delay_ms is not None:  # such an item is alone
-            command = commands.dpub_unchecked(first.topic, first.delay_ms, first.body)
+            command = commands.dpub(first.topic, first.delay_ms, first.body)
         else:
             command = commands.pub_or_mpub(first.topic, [item.body for item in items])
         until = max([item.until for item in items])

@@ -104,9 +104,9 @@ class BaseProducer(ABC, Generic[C]):
             self._check_topic(topic)
         data = commands.check_body(body, config.nsqd_max_msg_size)
         if defer is None:
-            command = commands.pub_unchecked(topic, data)
+            command = commands.pub(topic, data)
         else:
-            command = commands.dpub_unchecked(topic, self._delay_ms(defer), data)
+            command = commands.dpub(topic, self._delay_ms(defer), data)
         publisher = self._core.publisher
         publisher.run(publisher.publish, (command, until, seconds), 1, len(data))
 
@@ -140,7 +140,7 @@ class BaseProducer(ABC, Generic[C]):
         """Return what stores the bodies of one MPUB on any nsqd."""
         publish, until = self._core.publisher.publish, deadline.until
         seconds = deadline.timeout or 0.0
-        return lambda part: publish(commands.mpub_unchecked(topic, part), until, seconds)
+        return lambda part: publish(commands.mpub(topic, part), until, seconds)
 
     def _queue(
         self, topic: str, body: Body, defer: Duration | None, seconds: float,

@@ -1,9 +1,9 @@
-"""The client's side of the dialogue with nsqd, as a state machine without I/O.
+"""The client's side of the protocol, as a state machine without I/O.
 
-``receive_data`` and ``receive_eof`` take input from the socket, ``take_events`` returns its
-meaning, ``data_to_send`` returns the bytes to write. After every call of the first two, and of any
-``send_...``, call the last two. While a connection ``has_layers``, pass few bytes at a time, since
-deflate may expand them a thousandfold.
+``receive_data`` and ``receive_eof`` take input from the socket; ``take_events`` returns what it
+means. ``data_to_send`` returns the bytes to write. Call the last two after each call of the first
+two, and of any ``send_...`` method. While a connection ``has_layers``, pass few bytes at a time,
+because deflate may expand them a thousandfold.
 
 Source: TCP protocol spec; client guide, "Feature Negotiation" and "Data Flow and Heartbeats".
 """
@@ -50,22 +50,22 @@ from nsqclient.protocol.frames import (
     FrameReader,
     FrameType,
 )
-from nsqclient.protocol.layers.stack import ByteLayer, LayerStack
+from nsqclient.protocol.layers import ByteLayer, LayerStack
 
 
 class State(Enum):
-    """The state of the dialogue."""
+    """The state of a connection."""
 
     NEW = "new"  #: nothing sent
     IDENTIFYING = "identifying"  #: IDENTIFY sent, its answer awaited
-    UPGRADING = "upgrading"  #: a byte layer is due, or was pushed and its OK is awaited
+    UPGRADING = "upgrading"  #: a byte layer must be pushed, or was pushed and its OK is awaited
     AUTHENTICATING = "authenticating"  #: AUTH sent, its answer awaited
     READY = "ready"  #: may publish, may subscribe
     SUBSCRIBING = "subscribing"  #: SUB sent, its answer awaited
     SUBSCRIBED = "subscribed"  #: messages flow while RDY > 0
     CLOSING = "closing"  #: CLS sent; messages may still arrive
-    DRAINING = "draining"  #: CLOSE_WAIT received; no further message will come
-    CLOSED = "closed"  #: EOF, or an error after which nsqd closes
+    DRAINING = "draining"  #: CLOSE_WAIT received; no more messages arrive
+    CLOSED = "closed"  #: EOF, or a fatal error
 
 
 class Transition(Enum):
@@ -84,7 +84,7 @@ class Transition(Enum):
     END = "end of the stream or fatal error"
 
 
-#: Every legal move. ``docs/topics/architecture.rst`` shows this table; code only looks it up.
+#: Every legal transition; ``docs/topics/architecture.rst`` shows this table.
 TRANSITIONS: dict[tuple[State, Transition], State] = {
     (State.NEW, Transition.SEND_IDENTIFY): State.IDENTIFYING,
     (State.IDENTIFYING, Transition.GET_IDENTIFY): State.READY,
@@ -105,8 +105,8 @@ _HANDSHAKE = (State.NEW, State.IDENTIFYING, State.UPGRADING)
 _MAY_ANSWER = (State.SUBSCRIBED, State.CLOSING, State.DRAINING)
 _MAY_PUBLISH = (State.READY, *_MAY_ANSWER, State.SUBSCRIBING)
 
-#: Refusals of a publish after which a partitioned nsqd reads on. After one to MPUB_EXT it reads
-#: the rest of the body as commands, and closes then.
+#: Errors to a publish after which a partitioned nsqd keeps the connection open; except to MPUB_EXT,
+#: because nsqd then reads the rest of its body as commands, and closes.
 _SPARES_PUBLISHERS = frozenset({
     "E_FAILED_ON_NOT_LEADER", "E_FAILED_ON_NOT_WRITABLE", "E_PUB_FAILED", "E_MPUB_FAILED",
     "E_EXT_NOT_SUPPORT", "E_INVALID_JSON_HEADER", "INVALID_TRACE_ID",
@@ -128,9 +128,10 @@ def expect_ok(data: bytes) -> None:
 
 
 class ClientProtocol:
-    """One connection's dialogue. Not thread-safe: the caller holds a lock.
+    """The protocol of one connection. Not thread-safe.
 
-    ``max_frame_size`` limits what nsqd may send, ``max_rdy_count`` is learned from nsqd.
+    Args:
+        max_frame_size: limit on the frames that nsqd sends.
     """
 
     def __init__(self, max_frame_size: int = DEFAULT_MAX_FRAME_SIZE) -> None:
@@ -139,23 +140,24 @@ class ClientProtocol:
         self._reader = FrameReader(max_frame_size)
         self._layers = LayerStack()
         self._layers_due = 0  # granted in the answer to IDENTIFY, not yet pushed
-        #: Oldest first. Whoever takes an event removes it.
+        #: Oldest first. The caller removes the events that it takes.
         self.events: deque[Event] = deque()
         self._out: list[bytes] = []
-        self._wire: list[bytes] = []  # encoded by the layers of that moment
+        self._wire: list[bytes] = []  # already encoded by the layers
         self._nop_is_due = False  # a heartbeat is not answered yet
-        # Commands without an answer, oldest first: nsqd answers in order. A publish has a token and
-        # a function that reads its answer.
+        # Unanswered commands, oldest first; nsqd answers in order. A publish has a token and a
+        # function that reads its answer.
         self._awaited: deque[tuple[ExpectedResponse, Any, Callable[[bytes], Any]]] = deque()
 
     # -- from the socket
 
     def receive_data(self, data: bytes) -> None:
-        """Take bytes that were received; call ``take_events()`` and ``data_to_send()`` next.
+        """Process received bytes.
 
         Raises:
-            RemoteProtocolError: the peer does not speak NSQ; take the events before, and close.
-            TLSError: the handshake failed; write ``data_to_send()``, which says why, and close.
+            RemoteProtocolError: the peer violates the protocol; take the earlier events, and close.
+            TLSError: the handshake failed; send ``data_to_send()``, which has TLS's alert, and
+                close.
         """
         if self.state is State.CLOSED:
             return  # bytes after a fatal error are meaningless
@@ -168,8 +170,8 @@ class ClientProtocol:
 
     def _parse(self, data: bytes) -> None:
         while True:
-            # While an answer may announce a byte layer, take one frame at a time: the bytes
-            # behind it may belong to the layer, even in the same segment.
+            # During the handshake, read one frame at a time: an answer may announce a byte layer,
+            # to which the next bytes belong, even in the same segment.
             careful = self.state in _HANDSHAKE
             if careful and self._layers_due and not self._awaited:
                 self._reader.hold(data)  # until push_layer
@@ -196,10 +198,10 @@ class ClientProtocol:
         self._move(Transition.END)
 
     def push_layer(self, layer: ByteLayer) -> None:
-        """Put the next byte layer (TLS, then compression) under the frames.
+        """Add the next byte layer: TLS, then compression.
 
-        Bytes queued before go out unchanged; bytes received behind the frame that announced
-        the layer go through it. nsqd answers with an OK inside the layer: ``Upgraded``.
+        Bytes that are queued already are sent without the layer. Bytes that were received after the
+        announcing frame go through it. nsqd answers with an OK inside the layer: ``Upgraded``.
         """
         if self.state is not State.UPGRADING or not self._layers_due:
             raise self._misuse("a byte layer")
@@ -220,7 +222,7 @@ class ClientProtocol:
             raise RemoteProtocolError(f"response {data[:64]!r} without a question")
         awaited, token, read_answer = self._awaited[0]
         if awaited is ExpectedResponse.PUBLISH:
-            # In this order: if it raises or is interrupted, unanswered() still knows the token.
+            # In this order, so that unanswered() has the token if read_answer raises.
             self.events.append(Published(token, read_answer(data)))
             self._awaited.popleft()
             return
@@ -249,23 +251,23 @@ class ClientProtocol:
             self._move(Transition.GET_CLS)
 
     def _answer_heartbeat(self) -> None:
-        """Send the NOP that is due, or keep it until the last layer is there.
+        """Send the NOP that is due, unless a layer is still missing.
 
-        nsqd reads all bytes after IDENTIFY through the layers that it grants, so a NOP in
-        plain before its answer would be taken for the start of the TLS handshake.
+        nsqd reads all bytes after IDENTIFY through the layers that it grants. It would take a plain
+        NOP for the start of the TLS handshake.
         """
         is_early = self._layers_due or self.state in (State.NEW, State.IDENTIFYING)
         if self._nop_is_due and not is_early:
             self._nop_is_due = False
-            if self._out[-1:] != [commands.NOP]:  # one answers for all
+            if self._out[-1:] != [commands.NOP]:  # one NOP answers several heartbeats
                 self._out.append(commands.NOP)
 
     def _on_error(self, error: ServerError) -> None:
         if not error.fatal:
             self.events.append(CommandFailed(error))
             return
-        # Answers come in order, so the error belongs to the oldest command. nsqd does
-        # not read the commands sent after it: unanswered() then means "not stored".
+        # Answers come in order, so the error belongs to the oldest command. nsqd does not read the
+        # later ones, so unanswered() returns publishes that were not stored.
         token = None
         if self._awaited and self._awaited[0][0] is ExpectedResponse.PUBLISH:
             token = self._awaited[0][1]
@@ -293,7 +295,7 @@ class ClientProtocol:
 
     def data_to_send(self) -> bytes:
         """Remove and return the bytes to write."""
-        if self._layers.stack or self._wire:  # a layer may have bytes of its own to send
+        if self._layers.stack or self._wire:  # a layer may have its own bytes to send
             self._encode()
             wire, self._wire = self._wire, []
         else:
@@ -339,10 +341,11 @@ class ClientProtocol:
     def send_publish(
         self, command: bytes, token: Any, read_answer: Callable[[bytes], Any] = expect_ok
     ) -> None:
-        """Send a command of :mod:`commands`; ``token`` comes back with the outcome.
+        """Send the command of a publish.
 
         Args:
-            read_answer: returns the value of the response, for ``Published.answer``, or raises
+            token: identifies the publish in the events of its outcome.
+            read_answer: converts the response to ``Published.answer``, or raises
                 RemoteProtocolError.
         """
         self._need(_MAY_PUBLISH, "publish")
@@ -358,7 +361,7 @@ class ClientProtocol:
         self._out.append(commands.rdy(count, self.settings.max_rdy_count))
 
     def send_fin(self, message_ids: Iterable[bytes]) -> None:
-        """Send FIN for each of the messages. Their ids came from nsqd and are not checked."""
+        """Send FIN for each of the messages. The ids are not checked, because nsqd sent them."""
         self._need(_MAY_ANSWER, "FIN")
         joined = b"\nFIN ".join(message_ids)
         self._out.append(b"FIN %b\n" % joined if joined else b"")

@@ -1,7 +1,8 @@
-"""One short function per client command: checked values in, bytes out.
+"""One short function for each client command, and the checks of what publishes send.
 
-An invalid command cannot be built, because nsqd answers most of them by closing the
-connection. Source: TCP protocol spec, "Commands".
+nsqd answers most invalid commands by closing the connection. So callers check topics and bodies of
+publishes first, and the other functions check their arguments. Source: TCP protocol spec,
+"Commands".
 """
 
 from __future__ import annotations
@@ -17,11 +18,8 @@ from nsqclient.errors import InvalidMessageError, LocalProtocolError
 from nsqclient.protocol.frames import MESSAGE_ID_SIZE
 from nsqclient.protocol.names import check_channel, check_topic
 
-#: nsqd's own defaults for --max-msg-size, --max-body-size and --max-req-timeout. nsqd does not
-#: report its values to clients, so nsqclient has options for them.
+#: nsqd's default for --max-msg-size.
 DEFAULT_MAX_MSG_SIZE = 1024 * 1024
-DEFAULT_MAX_BODY_SIZE = 5 * 1024 * 1024
-DEFAULT_MAX_REQ_TIMEOUT_MS = 3_600_000
 #: Maximum messages per MPUB of ``publish_many``. nsqd limits only the size of the body.
 MAX_PER_MPUB = 10_000
 #: nsqd counts a delay in nanoseconds with 64 bits; a longer one would overflow to "at once".
@@ -43,7 +41,7 @@ Body = Union[bytes, bytearray, memoryview]
 def check_body(body: object, max_msg_size: int = DEFAULT_MAX_MSG_SIZE) -> bytes:
     """Return ``body`` as bytes if nsqd would store it. Raises InvalidMessageError."""
     if type(body) is bytes and 0 < len(body) <= max_msg_size:
-        return body  # nearly always
+        return body  # the usual case
     if isinstance(body, DeliveredBody) and body:
         return bytes(body)
     if isinstance(body, str):
@@ -114,16 +112,10 @@ def sub(topic: str, channel: str) -> bytes:
     return f"SUB {check_topic(topic)} {check_channel(channel)}\n".encode()
 
 
-def pub(topic: str, body: bytes, max_msg_size: int = DEFAULT_MAX_MSG_SIZE) -> bytes:
-    return pub_unchecked(check_topic(topic), check_body(body, max_msg_size))
-
-
-def check_bodies(
-    bodies: Iterable[object], max_msg_size: int = DEFAULT_MAX_MSG_SIZE
-) -> list[bytes]:
+def check_bodies(bodies: Iterable[object], max_msg_size: int) -> list[bytes]:
     """Return the bodies as bytes if nsqd would store each of them. Raises InvalidMessageError."""
     bodies = list(bodies)
-    # Nearly always, and without a loop in Python.
+    # The usual case, without a loop in Python.
     if set(map(type, bodies)) == {bytes}:
         checked = cast("list[bytes]", bodies)
         if min(map(len, checked)) > 0 and max(map(len, checked)) <= max_msg_size:
@@ -131,25 +123,13 @@ def check_bodies(
     return [check_body(body, max_msg_size) for body in bodies]
 
 
-def check_delay(delay_ms: int, max_req_timeout_ms: int = DEFAULT_MAX_REQ_TIMEOUT_MS) -> None:
+def check_delay(delay_ms: int, max_req_timeout_ms: int) -> None:
     """Check the delay of a DPUB. Raises InvalidMessageError."""
     if not 0 <= delay_ms <= max_req_timeout_ms:
         raise InvalidMessageError(
             f"delay of {delay_ms / 1000:g} s is out of range: 0 to {max_req_timeout_ms / 1000:g} s"
             " (nsqd --max-req-timeout, our option nsqd_max_req_timeout)"
         )
-
-
-def dpub(
-    topic: str,
-    delay_ms: int,
-    body: bytes,
-    max_msg_size: int = DEFAULT_MAX_MSG_SIZE,
-    max_req_timeout_ms: int = DEFAULT_MAX_REQ_TIMEOUT_MS,
-) -> bytes:
-    """DPUB: one message, delivered ``delay_ms`` later."""
-    check_delay(delay_ms, max_req_timeout_ms)
-    return dpub_unchecked(check_topic(topic), delay_ms, check_body(body, max_msg_size))
 
 
 def mpub_size(bodies: Sequence[bytes]) -> int:
@@ -177,23 +157,14 @@ def chunk_bodies(bodies: list[bytes], max_body_size: int) -> Iterator[list[bytes
         yield part
 
 
-def mpub(
-    topic: str,
-    bodies: Iterable[bytes],
-    max_msg_size: int = DEFAULT_MAX_MSG_SIZE,
-    max_body_size: int = DEFAULT_MAX_BODY_SIZE,
-) -> bytes:
-    """MPUB: several messages, stored all or not at all."""
-    return mpub_unchecked(check_topic(topic), check_mpub(bodies, max_msg_size, max_body_size))
-
-
 def check_mpub(
     bodies: Iterable[object], max_msg_size: int, max_body_size: int
 ) -> list[bytes]:
     """Return the bodies as bytes if nsqd would store them with one command.
 
     Raises:
-        InvalidMessageError: a body is refused, there is none, or they exceed ``max_body_size``.
+        InvalidMessageError: nsqd would refuse a body, ``bodies`` is empty or exceeds
+            ``max_body_size``.
     """
     checked = check_bodies(bodies, max_msg_size)
     if not checked:
@@ -207,20 +178,19 @@ def check_mpub(
     return checked
 
 
-def pub_unchecked(topic: str, body: bytes) -> bytes:
+def pub(topic: str, body: bytes) -> bytes:
     return b"PUB %b\n%b%b" % (topic.encode(), _size.pack(len(body)), body)
 
 
 def pub_or_mpub(topic: str, bodies: Sequence[bytes]) -> bytes:
-    """PUB of one body, MPUB of several; checked before."""
-    return mpub_unchecked(topic, bodies) if len(bodies) > 1 else pub_unchecked(topic, bodies[0])
+    return mpub(topic, bodies) if len(bodies) > 1 else pub(topic, bodies[0])
 
 
-def dpub_unchecked(topic: str, delay_ms: int, body: bytes) -> bytes:
+def dpub(topic: str, delay_ms: int, body: bytes) -> bytes:
     return b"DPUB %b %d\n%b%b" % (topic.encode(), delay_ms, _size.pack(len(body)), body)
 
 
-def mpub_unchecked(topic: str, bodies: Sequence[bytes]) -> bytes:
+def mpub(topic: str, bodies: Sequence[bytes]) -> bytes:
     return pack_bodies(bodies, b"MPUB %b\n%b" % (topic.encode(), _size.pack(mpub_size(bodies))))
 
 

@@ -1,4 +1,4 @@
-"""Events of the client core, and the properties of its nsqd."""
+"""The events of ``ClientProtocol``, and the settings of its nsqd."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nsqclient.protocol.frames import OK, RawMessage
 MAX_JSON_SIZE = 1024 * 1024
 #: Go's longest duration, 292 years, in milliseconds.
 _LONGEST_MS = 2**63 // 1_000_000
-#: The mark of a partitioned nsqd in the ``version`` of its answer to IDENTIFY.
+#: Part of the ``version`` of a partitioned nsqd.
 _VERSION_MARK = "-HA."
 
 
@@ -102,11 +102,11 @@ class Heartbeat(NamedTuple):
 
 
 class CloseWait(NamedTuple):
-    """CLS was answered: no more messages will come; messages in flight may still be answered."""
+    """CLS was answered: no more messages arrive; messages in flight can still be finished."""
 
 
 class FatalError(NamedTuple):
-    """A fatal error frame: nsqd closes. ``token``: the publish that it answers, or None."""
+    """A fatal error: nsqd closes. ``token``: the publish that the error answers, or None."""
 
     error: ServerError
     token: Any

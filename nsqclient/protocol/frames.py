@@ -1,4 +1,4 @@
-"""Frames, the packets that nsqd sends: both directions, and the limits on their sizes.
+"""Frames, the packets that nsqd sends: encoding, decoding, and limits on their sizes.
 
 Source: TCP protocol spec, "Data Format".
 """
@@ -51,7 +51,7 @@ class Frame(NamedTuple):
 #: made for every message received, and a NamedTuple costs four times as much.
 RawMessage = tuple[int, int, bytes, bytes]
 
-#: The longest response or error, in bytes; nsqd's own are far shorter, AUTH's answer included.
+#: Limit in bytes on a response or an error. nsqd's are far shorter, including the answer to AUTH.
 MAX_ANSWER_SIZE = 1024 * 1024
 
 #: Items that the reader yields: single frames, and runs of messages as one list.
@@ -79,7 +79,7 @@ def parse_messages_in_python(
     end = len(data)
     unpack = _message_frame.unpack_from
     while end - start >= _MESSAGE_FRAME_HEAD:
-        # For a shorter frame the last three fields hold bytes of the next one.
+        # If the frame is shorter, the last three fields are bytes of the next frame.
         size, frame_type, timestamp, attempts, message_id = unpack(data, start)
         stop = start + 4 + size
         if frame_type != 2 or stop > end or size < 4 + MESSAGE_HEADER_SIZE or size > max_frame_size:
@@ -109,8 +109,8 @@ class FrameReader:
         self._max = max_frame_size
         self._chunks: list[bytes] = []  # received, not yet parsed
         self._have = 0  # their total length
-        self._need = 4  # bytes needed before parsing can go on
-        #: True if the next call of ``feed`` raises: a fault follows the frames returned last.
+        self._need = 4  # bytes needed before parsing continues
+        #: True if the next call of ``feed`` raises, because an invalid frame follows the last ones.
         self.is_broken: bool = False
 
     @property
@@ -129,11 +129,14 @@ class FrameReader:
             self._have += len(data)
 
     def feed(self, data: bytes, *, single: bool = False) -> list[Parsed]:
-        """Add ``data`` and return every complete frame, in order.
+        """Add ``data`` and return the complete frames, in order.
 
-        With ``single`` at most one response is returned, for the handshake, in which a response may
-        announce a byte layer. Frames before a fault are returned first, and the next call raises.
-        In both cases call again with ``b""``.
+        If a frame is invalid, the frames before it are returned, and the next call raises. In this
+        case, and with ``single``, call again with ``b""``.
+
+        Args:
+            single: return at most one response. For the handshake, in which a response may announce
+                a byte layer.
 
         Raises:
             NotNSQError: the bytes are an HTTP answer.
@@ -144,9 +147,9 @@ class FrameReader:
             self.hold(data)
             if self._have < self._need:
                 return []
-            # One copy per read at most: a big frame's chunks are joined once, when it is whole.
+            # The chunks of a big frame are joined only once, when it is complete.
             buf = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
-            self._chunks = [buf]  # a big frame is not in memory three times, with its body
+            self._chunks = [buf]  # frees the chunks before the body is copied
         end = len(buf)
         pos = 0
         parsed: list[Parsed] = []
@@ -166,8 +169,7 @@ class FrameReader:
     def _other_frame(self, buf: bytes, pos: int, end: int, parsed: list[Parsed]) -> int:
         """Read a response or an error; return the new position.
 
-        Returns -1 if the frame is incomplete, or if it is invalid and complete frames precede it:
-        ``feed`` returns these first and raises in its next call.
+        Returns -1 if the frame is incomplete, or if it is invalid and complete frames precede it.
         """
         try:
             return self._read_frame(buf, pos, end, parsed)
@@ -186,7 +188,7 @@ class FrameReader:
         if stop > end:
             return -1
         frame_type = int.from_bytes(buf[pos + 4:pos + 8], "big", signed=True)
-        if buf[pos + 4:pos + 6] == b"E_":  # its answers have no frame type
+        if buf[pos + 4:pos + 6] == b"E_":  # nsqlookupd's answers have no frame type
             raise NotNSQError(
                 "the answer is nsqlookupd's: this looks like its TCP port (4160 by default), not"
                 " nsqd's (4150)", hint=hints.LOOKUPD_PORT)
@@ -200,13 +202,13 @@ class FrameReader:
         return stop
 
     def _keep(self, buf: bytes, pos: int, end: int) -> None:
-        """Keep the unparsed bytes, and set how many are needed before parsing can go on."""
+        """Keep the unparsed bytes, and compute how many are needed before parsing continues."""
         rest = buf[pos:] if pos else buf
         self._chunks = [rest] if pos < end else []
         self._have = end - pos
         self._need = 4
         if self._have >= 4:
-            # Not checked here: after an answer that grants a byte layer, the bytes are not a size.
+            # Not checked yet: these bytes may belong to a byte layer.
             size = int.from_bytes(rest[:4], "big", signed=True)
             self._need = 4 + size if 4 <= size <= self._max else 4
             if MAX_ANSWER_SIZE < size <= self._max and rest[4:8] != _MESSAGE_TYPE:

@@ -1,6 +1,6 @@
-"""Checks names of topics and channels.
+"""Checks of the names of topics and channels.
 
-Rule of nsqd: ``^[.a-zA-Z0-9_-]+(#ephemeral)?$``, 1 to 64 characters, suffix included.
+nsqd's rule: ``^[.a-zA-Z0-9_-]+(#ephemeral)?$``, 1 to 64 characters including the suffix.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _RULE = (
 
 @lru_cache(maxsize=1024)  # publishers check the same few names again and again
 def is_valid_name(name: str) -> bool:
-    # fullmatch, not match with "$": that would let a trailing newline through.
+    # fullmatch, because match with "$" would accept a trailing newline.
     return 1 <= len(name) <= MAX_NAME_LENGTH and _NAME.fullmatch(name) is not None
 
 

@@ -1,7 +1,7 @@
-"""Reads JSON that a server sent: in bounded time and memory, then field by field.
+"""Reads JSON of a server, in bounded time and memory, and its fields.
 
-``json.loads`` alone accepts integers of thousands of digits, which no float can hold, NaN, which is
-not JSON, halves of surrogate pairs, which cannot be printed, and any depth up to a
+``json.loads`` alone accepts integers of thousands of digits, which overflow floats; NaN, which is
+not JSON; halves of surrogate pairs, which cannot be printed; and any depth up to a
 ``RecursionError``.
 
 A missing field has a default, because older servers have fewer fields. A field of the wrong type is
@@ -20,9 +20,9 @@ from nsqclient.display import LONGEST_TEXT, printable
 
 T = TypeVar("T")
 
-#: Bytes; a caller that expects less sets its own limit.
+#: Default limit on the size in bytes.
 MAX_SIZE = 64 * 1024 * 1024
-#: Digits before the decimal point, as 2^64 has. No number of NSQ has more.
+#: Digits before the decimal point, as many as 2^64 has.
 MAX_DIGITS = 20
 #: ``/stats`` nests six levels.
 MAX_DEPTH = 32
@@ -55,7 +55,7 @@ def read_json(data: bytes, max_size: int = MAX_SIZE) -> Any:
     containers = data.count(b"{") + data.count(b"[")
     if containers > MAX_CONTAINERS:
         raise JsonLimitError(f"more than {MAX_CONTAINERS} objects and lists")
-    # A call for each integer would make reading half as slow again, and long numbers are rare.
+    # A call for each integer would make reading 1.5 times as slow, and long numbers are rare.
     check_int = _read_int if _LONG_NUMBER in data.translate(_DIGITS_TO_ZEROS) else None
     try:
         value = json.loads(

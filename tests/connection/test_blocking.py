@@ -101,7 +101,7 @@ def test_the_reason_is_read_though_the_command_could_not_be_written():
     refused = threading.Event()
     with connected(script) as conn:
         threading.Timer(0.2, refused.set).start()
-        refusal = exchange(conn, commands.pub("t", b"x" * 2**24, 2**24)).error
+        refusal = exchange(conn, commands.pub("t", b"x" * 2**24)).error
         assert isinstance(refusal, ServerError) and refusal.code == "E_BAD_MESSAGE"
 
 
@@ -167,7 +167,7 @@ def test_a_large_command_is_written_on_after_a_wait():
         peer.until_closed()
 
     with connected(script) as conn:
-        assert exchange(conn, commands.pub("t", b"x" * 2**24, 2**24), 0.05) is None
+        assert exchange(conn, commands.pub("t", b"x" * 2**24), 0.05) is None
         assert conn.progress > 0
         read.set()
         assert wait(conn) == STORED

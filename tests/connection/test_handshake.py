@@ -12,7 +12,7 @@ from nsqclient.errors import (
 )
 from nsqclient.protocol.events import FatalError
 from nsqclient.protocol.frames import encode_frame
-from nsqclient.protocol.layers.compression import DeflateLayer, SnappyLayer
+from nsqclient.protocol.layers import DeflateLayer, SnappyLayer
 
 ADDRESS = "127.0.0.1:4150"
 OK = encode_frame(0, b"OK")

@@ -123,7 +123,7 @@ def test_a_factory_that_runs_twice_registers_its_handlers_anew(nsq):
     def create_app() -> Flask:
         @nsq.handler("orders", channel="c")
         def handle(message):
-            """Handles nothing."""
+            """Ignore the message."""
 
         return make_app(nsq)
 

@@ -66,7 +66,7 @@ def test_a_secret_of_a_file_replaces_that_of_the_setting(read, tmp_path):
 
 
 def test_a_password_without_a_key_is_left_out(read, tmp_path):
-    """As in the tools: a variable for all commands need not fit each."""
+    """A variable for all commands may have no meaning for one of them."""
     (tmp_path / "secret").write_text("x")
     parsed = read((), {"NSQ_TLS_KEY_PASSWORD_FILE": str(tmp_path / "secret")})
     assert read_settings(SETTING, parsed).config.tls_key_password == ""

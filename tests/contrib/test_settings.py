@@ -73,7 +73,7 @@ def test_a_forked_child_publishes_with_its_own_producer(holder, nsqd):
 
 
 def test_middleware_is_imported_by_its_path():
-    """A path to nothing is an error of the worker, not of a web server's process."""
+    """Only by the worker, not by a process of the web server."""
     settings = Settings.read(NSQD | {"MIDDLEWARE": ["contextlib.nullcontext", print]})
     assert settings.load_middleware() == [contextlib.nullcontext, print]
     settings = Settings.read(NSQD | {"MIDDLEWARE": ["contextlib.no_such"]})

@@ -11,9 +11,8 @@ from nsqclient.errors import RemoteProtocolError, TLSError
 from nsqclient.protocol import commands
 from nsqclient.protocol.client import ClientProtocol, State
 from nsqclient.protocol.events import Identified, Upgraded
-from nsqclient.protocol.layers.compression import DeflateLayer, SnappyLayer
-from nsqclient.protocol.layers.stack import ByteLayer
-from nsqclient.protocol.layers.tls import TLSLayer
+from nsqclient.protocol.layers import ByteLayer, DeflateLayer, SnappyLayer
+from nsqclient.protocol.tls import TLSLayer
 
 #: No frame may be longer, so no core may hold more than this and its last input.
 MAX_FRAME_SIZE = 64 * 1024

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from nsqclient.protocol import commands
 from nsqclient.protocol.frames import encode_frame, encode_message
-from nsqclient.protocol.layers.compression import DeflateLayer, SnappyLayer
+from nsqclient.protocol.layers import DeflateLayer, SnappyLayer
 
 ID = b"0123456789abcdef"
 OK = encode_frame(0, b"OK")

@@ -495,7 +495,7 @@ _TABLE = {
         Mutant("frame_without_limit", "a frame has a limit before memory is taken for it",
                "self._max = max_frame_size", "self._max = 2**31",
                "test_a_frame_over_the_limit_is_an_error")],
-    ("nsqclient/protocol/layers/compression.py", "tests/protocol/test_compression.py"): [
+    ("nsqclient/protocol/layers.py", "tests/protocol/test_compression.py"): [
         Mutant("deflate_without_flush", "what is sent through deflate can be read at once",
                "self._deflate.flush(zlib.Z_SYNC_FLUSH)", 'b""',
                "test_what_is_encoded_can_be_read_at_once")],
@@ -544,13 +544,13 @@ _TABLE = {
         Mutant("workers_not_joined", "a pool that was stopped has no thread left",
                "thread.join(None if deadline is None else deadline.remaining())", "pass",
                "test_stop_lets_workers_finish_what_is_queued")],
-    ("nsqclient/spark/ingest/known_ids.py", "tests/spark/ingest/test_known_ids.py"): [
+    ("nsqclient/spark/known_ids.py", "tests/spark/test_known_ids.py"): [
         Mutant("log_doubt_forgotten",
                "a copy after a lost connection is recognised after a restart",
                "self._by_number.pop(number, ()):\n                batch.number = _SAVED\n",
                "self._by_number.pop(number, ()):\n                continue\n",
                "test_unproven_ids_of_a_deleted_segment_are_saved")],
-    ("nsqclient/spark/ingest/writer.py", "tests/spark/ingest/test_writer.py"): [
+    ("nsqclient/spark/ingest.py", "tests/spark/test_writer.py"): [
         Mutant("spark_fin_too_soon", "the Spark source finishes what its log has",
                "            if segment and not self._failed:\n",
                "            for sub, rows in segment:\n"

@@ -30,19 +30,18 @@ class Collector:
             self.messages.append(message)
 
     def bodies(self, partition=None):
-        """The handled messages, of one partition or of all."""
+        """The handled bodies, of one partition or of all."""
         with self.lock:
             return [m.body for m in self.messages if partition in (None, m.partition)]
 
 
 def sent(cluster, name):
-    """Every command of a name that an nsqd got."""
+    """The commands with this name that an nsqd has received."""
     return [c.event for nsqd in cluster.nsqds for c in nsqd.commands if c.name == name]
 
 
 @pytest.fixture
 def cluster(leak_guard):
-    """Three nsqds, two nsqlookupds."""
     with PartitionedCluster(3, 2, msg_timeout=20.0) as running:
         yield running
 

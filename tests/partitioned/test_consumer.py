@@ -118,13 +118,13 @@ def test_traced_messages_are_logged(cluster, consume, caplog):
 
 
 def plain_consumer(cluster, config=QUICK, **options):
-    """A consumer as most are written, with the default options."""
+    """A consumer with the default options."""
     return Consumer("t", "c", Collector(), config=config,
                     lookupd_http_addresses=cluster.lookupd_http_addresses, **options)
 
 
 def test_max_in_flight_is_one_for_each_partition_by_default(cluster, caplog):
-    """Else the partitions would take turns, and 60 messages take a minute."""
+    """Otherwise the partitions take turns, and 60 messages take a minute."""
     caplog.set_level(logging.INFO, "nsqclient.consumer")
     cluster.create_topic("t", 6, channels=["c"])
     with plain_consumer(cluster) as consumer:
@@ -147,7 +147,7 @@ def test_a_given_max_in_flight_is_kept_and_warned_about(cluster, caplog, options
 
 
 def test_a_partitioned_nsqd_that_was_given_by_address_is_refused(cluster):
-    """Most of the messages would not come, and all would look healthy."""
+    """Only some of the messages would arrive, without an error."""
     cluster.create_topic("t", 6, channels=["c"])
     errors = []
     addresses = [nsqd.tcp_address for nsqd in cluster.nsqds]
@@ -165,7 +165,7 @@ def test_a_partitioned_nsqd_that_was_given_by_address_is_refused(cluster):
     (0.0, "the leader has just changed"), (20.1, "the message timed out"),
 ])
 def test_a_refused_fin_is_explained(cluster, consume, caplog, age, said):
-    """On a connection that is younger than msg_timeout no message can have timed out."""
+    """On a connection younger than msg_timeout, no message can have timed out."""
     cluster.create_topic("t", 1, channels=["c"])
     consumer = consume(Collector(), connected=1)
     consumer._core.flow.subscriptions[0]._opened_at -= age
@@ -177,7 +177,7 @@ def test_a_refused_fin_is_explained(cluster, consume, caplog, age, said):
 
 
 def test_stock_cluster_gets_one_request_per_round():
-    """A stock nsqlookupd is asked for /lookup alone, as ever, and its nsqd plainly subscribed."""
+    """A stock nsqlookupd gets only /lookup, and its nsqd a plain SUB."""
     with recording() as lookupd, Nsqd() as nsqd:
         lookupd.body = (
             b'{"channels":[],"producers":[{"broadcast_address":"127.0.0.1","tcp_port":%d,'

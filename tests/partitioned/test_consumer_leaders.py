@@ -40,7 +40,7 @@ def answer(leaders, partitions=2):
 
 @pytest.fixture
 def world(monkeypatch):
-    """A consumer of two partitions of nsqds a and b, connected to both."""
+    """A consumer of two partitions, connected to nsqds a and b."""
     world = PartitionWorld(monkeypatch, lookupds=["l"])
     world.answers["l"] = answer({0: "a:1", 1: "b:1"})
     world.start()
@@ -50,7 +50,7 @@ def world(monkeypatch):
 
 
 def crash(world, nsqd, leaders):
-    """End the connections to an nsqd, and let the nsqlookupd answer this from now on."""
+    """End the connections to an nsqd, and change the nsqlookupd's answer."""
     world.answers["l"] = answer(leaders)
     for sub in world.connections.subscriptions():
         if sub.address == nsqd:
@@ -70,7 +70,7 @@ def gaps(moments):
 
 
 def test_lookups_come_every_few_seconds_while_a_partition_has_no_leader(world):
-    """However long the election takes, its end is noticed within 4 s."""
+    """The end of an election is noticed within 4 s, however long it takes."""
     crash(world, "a:1", {1: "b:1"})
     world.timer.advance(120)
     assert max(gaps(times(world))) <= 4.0 and len(set(gaps(times(world)[5:]))) > 5
@@ -97,7 +97,7 @@ def test_a_partition_that_lookups_drop_is_asked_for_soon(world):
 
 
 def test_a_leader_that_still_refuses_is_dialed_every_few_seconds(world):
-    """Lookups may name the new leader half a minute before it takes subscriptions."""
+    """nsqlookupd may name a new leader half a minute before it accepts subscriptions."""
     world.failures["b:1"] = ServerError("E_FAILED_ON_NOT_LEADER", "")
     crash(world, "a:1", {0: "b:1", 1: "b:1"})
     world.timer.advance(120)
@@ -116,7 +116,6 @@ def test_the_number_of_partitions_is_reported_when_it_changes(world):
 
 
 def test_partitions_that_the_filter_leaves_out_are_not_waited_for(monkeypatch):
-    """The partitions have a leader, but the filter excludes it."""
     world = PartitionWorld(monkeypatch, lookupds=["l"], discovery_filter=lambda names: ["a:1"])
     world.answers["l"] = answer({0: "a:1", 1: "b:1"})
     world.start()
@@ -126,7 +125,7 @@ def test_partitions_that_the_filter_leaves_out_are_not_waited_for(monkeypatch):
 
 
 def test_after_a_refusal_the_leader_of_another_lookupd_is_dialed_at_once(monkeypatch):
-    """An nsqlookupd that does not answer any more may have named a former leader."""
+    """An nsqlookupd that no longer answers may have named a former leader."""
     world = PartitionWorld(monkeypatch, lookupds=["l", "m"])
     world.answers["l"] = world.answers["m"] = answer({0: "a:1"}, partitions=1)
     world.start()
@@ -140,7 +139,7 @@ def test_after_a_refusal_the_leader_of_another_lookupd_is_dialed_at_once(monkeyp
 
 
 def test_partitions_that_nobody_reads_are_logged_at_growing_intervals(monkeypatch, caplog):
-    """The lines name the partitions. A last line says that all are read again."""
+    """A last line says that all are read again."""
     caplog.set_level("INFO", "nsqclient.consumer")
     world = PartitionWorld(monkeypatch, lookupds=["l"])
     world.answers["l"] = answer({0: "a:1", 2: "c:1"}, partitions=4)

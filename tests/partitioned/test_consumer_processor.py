@@ -11,12 +11,12 @@ from tests.support.consumer_context import make_context
 
 
 def message(partition, number):
-    """As much of a message as is looked at here."""
+    """A message with the attributes that the processor reads."""
     return SimpleNamespace(partition=partition, number=number, responder=None)
 
 
 class World(OrderedProcessor):
-    """While the first message is handled, others of its partition come."""
+    """Further messages of the partition arrive while the first is handled."""
 
     def __init__(self, during):
         flow = SimpleNamespace(
@@ -55,7 +55,7 @@ def test_pending_messages_can_be_removed():
     (None, False), ((10, 100), False), ((9, 60), False), ((11, 100), True), ((10, 101), True),
 ])
 def test_what_lies_before_the_last_finished_message_is_behind(last, is_behind):
-    """By id and by offset; the same message may come again."""
+    """By id or by offset. The same message may arrive again."""
     sub = OrderedSubscription.__new__(OrderedSubscription)
     sub.last_finished = last
     assert sub.is_behind(SimpleNamespace(internal_id=10, offset=100)) is is_behind

@@ -24,7 +24,7 @@ def stranger(leak_guard):
 
 @pytest.fixture
 def lookupd(stranger):
-    """A partitioned nsqlookupd that lists the stranger, under a host that is not configured."""
+    """A partitioned nsqlookupd that lists the stranger, whose host is not configured."""
     def respond(path, query):
         if path == "listlookup":
             nodes = [{"ID": "x", "NodeIP": "localhost", "HttpPort": stranger.address.split(":")[1]}]
@@ -41,7 +41,7 @@ def lookupd(stranger):
 
 @contextmanager
 def asking(kind, lookupd, config):
-    """A consumer, or the part of a producer that asks."""
+    """A consumer, or the part of a producer that asks nsqlookupds."""
     if kind == "consumer":
         with Consumer("t", "c", lambda message: None, lookupd_http_addresses=[lookupd],
                       config=config):

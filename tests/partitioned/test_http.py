@@ -24,7 +24,7 @@ def lookupd(server):
 
 
 def test_a_topic_has_up_to_1024_partitions(server, lookupd):
-    """Keys would go to partitions that are none; a set of them all could fill the memory."""
+    """A wrong number would misdirect keys, or fill the memory with partitions."""
     answer = b'{"partitions": {}, "meta": {"partition_num": %d}}'
     for count in (0, 1024):  # 0: nsqlookupd does not know it
         server.body = answer % count
@@ -57,7 +57,7 @@ def test_a_stock_answer_is_read(server, lookupd):
 
 
 def test_requests_name_their_partition(server):
-    """The caller of the stock client names it; the partitioned one has methods."""
+    """The stock client takes it as an argument, the partitioned one has methods."""
     with NsqdHTTP(server.address) as nsqd:
         nsqd.pause_channel("t", "c", {"partition": "3"})
     server.body = b'{"topics": []}'

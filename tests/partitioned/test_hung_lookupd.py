@@ -15,7 +15,7 @@ CONFIG = Config(lookupd_poll_timeout=HANG, publish_timeout=HANG)
 
 @pytest.fixture(params=["given", "listed"])
 def lookupds(request, cluster):
-    """The addresses of nsqlookupds; the second one does not answer."""
+    """The addresses of two nsqlookupds, of which the second does not answer."""
     cluster.nsqlookupds[1].set_mode(LookupdMode.HANG)
     return cluster.lookupd_http_addresses[:1 if request.param == "listed" else 2]
 
@@ -27,7 +27,7 @@ def producer(lookupds):
 
 
 def test_consumption_continues_after_a_crash(cluster, lookupds, consume):
-    """The former answer of the leading nsqlookupd, which hangs since, does not count for long."""
+    """The last answer of the leading nsqlookupd, which now hangs, is soon ignored."""
     cluster.nsqlookupds[1].set_mode(LookupdMode.NORMAL)
     cluster.lead_lookupd(1)
     cluster.create_topic("t", 1, replicas=2, channels=["c"])
@@ -42,7 +42,7 @@ def test_consumption_continues_after_a_crash(cluster, lookupds, consume):
 
 @pytest.mark.parametrize("is_async", [False, True])
 def test_an_attempt_follows_where_no_nsqlookupd_answers(cluster, producer, monkeypatch, is_async):
-    """The wait for fresh leaders ends before the time of the publish."""
+    """The wait for newer leaders ends before the publish times out."""
     monkeypatch.setattr(partition_publisher, "LOOKUP_WAIT", HANG)
     cluster.create_topic("t", 1)
     producer.publish("t", b"before", key="k")

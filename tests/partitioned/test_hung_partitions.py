@@ -16,14 +16,13 @@ CONFIG = Config(publish_timeout=HANG, partition_try_timeout=HANG)
 
 @pytest.fixture
 def cluster(leak_guard):
-    """One nsqd leads all partitions."""
     with PartitionedCluster(1, 1) as running:
         yield running
 
 
 @pytest.fixture
 def in_thread(cluster):
-    """Call a function on a thread of its own: ``in_thread(call, ...)`` returns a Future."""
+    """Call a function in its own thread: ``in_thread(call, ...)`` returns a Future."""
     with ThreadPoolExecutor(40) as pool:
         yield pool.submit
 
@@ -35,7 +34,7 @@ def produce(cluster, in_thread):  # closed before the threads are waited for
 
 
 def commands(cluster, topic):
-    """How many publishes to a topic the nsqd has read."""
+    """The number of publishes to a topic that the nsqd has read."""
     return len([c for c in cluster.nsqds[0].commands if getattr(c.event, "topic", "") == topic])
 
 
@@ -43,7 +42,7 @@ def commands(cluster, topic):
 def test_other_topics_are_published_to_while_a_partition_hangs(
     cluster, produce, in_thread, retry_unknown, key
 ):
-    """Other topics use another connection, which the end of the first does not affect."""
+    """They use other connections."""
     cluster.create_topic("hung", 1)
     cluster.create_topic("t", 2)
     cluster.hang("hung", 0)
@@ -89,7 +88,7 @@ def test_publishes_without_a_key_go_to_the_partitions_that_answer(
 
 
 def test_connections_to_a_nsqd_are_limited(cluster, produce, in_thread):
-    """Partitions that hang again and again leave connections for the others."""
+    """Partitions that hang repeatedly leave connections for the others."""
     cluster.create_topic("hung", 6)
     cluster.create_topic("t", 2)
     for partition in range(6):

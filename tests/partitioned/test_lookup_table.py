@@ -13,7 +13,7 @@ def routes(partitions, meta=META, plain=()):
 
 
 def table_of(*answers, leader="a"):
-    """A table of lookupds a, b, ... that gave these answers."""
+    """A table of nsqlookupds a, b, ... with these answers."""
     names = "abcdef"[:len(answers)]
     table = LookupTable(names)
     for name, answer in zip(names, answers):
@@ -22,7 +22,7 @@ def table_of(*answers, leader="a"):
 
 
 def test_partitions_of_all_answers_are_merged():
-    """An answer that is incomplete, or null, takes nothing away."""
+    """An incomplete or missing answer removes nothing."""
     table = table_of(routes({}), routes({0: "n:1"}), routes({1: "n:2"}))
     assert table.merged() == routes({0: "n:1", 1: "n:2"})
 
@@ -64,20 +64,20 @@ def test_stock_answers_are_plain_addresses():
 
 
 def test_an_answer_may_have_partitions_and_plain_addresses():
-    """During a migration a topic may be on a stock cluster and on a partitioned one."""
+    """During a migration, a topic may be on a stock and a partitioned cluster."""
     merged = table_of(STOCK, routes({0: "n:2"})).merged()
     assert (merged.plain, merged.partitions) == (("n:1",), {0: "n:2"})
 
 
 def test_meta_without_partitions_is_skipped():
-    """A lookupd without the topic sends 0 partitions; the answer of another one counts."""
+    """A nsqlookupd without the topic sends 0 partitions."""
     merged = table_of(routes({}, TopicMeta()), routes({})).merged()
     assert merged.meta == META
     assert table_of(routes({}, TopicMeta())).merged().partition_num == 0
 
 
 def test_the_metadata_of_a_topic_stays_while_answers_have_none():
-    """An nsqlookupd may lose its coordinator: the topic is ordered all the same."""
+    """An nsqlookupd may lose its coordinator, and the topic is still ordered."""
     table = table_of(routes({0: "n:1", 1: "n:1"}), routes({0: "n:1"}, None))
     table.on_failure("a")
     assert table.merged().meta == META
@@ -97,7 +97,7 @@ def test_old_metadata_is_not_used_with_other_answers():
 
 
 def test_listed_lookupds_join_and_failing_ones_leave():
-    """Nodes of /listlookup are asked too; seeds stay however often they fail."""
+    """Seeds stay, however often they fail."""
     table = LookupTable(["seed"])
     table.on_answer("seed", routes({}), [("x", True), ("y", False)])
     assert sorted(table.addresses) == ["seed", "x", "y"]
@@ -122,7 +122,7 @@ def test_answers_of_forgotten_lookupds_are_dropped():
 
 
 def test_partitions_that_were_not_chosen_are_excluded():
-    """Those without a leader, too; the others have a message in flight each."""
+    """Including those without a leader."""
     chosen = routes({0: "n:1", 2: "n:2"}, TopicMeta(6)).only({1, 2, 5})
     assert (chosen.partitions, chosen.excluded) == ({2: "n:2"}, {0, 3, 4})
     assert table_of(chosen).merged().usable_partitions == 3

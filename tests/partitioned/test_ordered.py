@@ -15,7 +15,7 @@ from tests.support.waiting import wait_until
 
 @pytest.fixture
 def topic(cluster):
-    """An ordered topic of four partitions, each with a second replica."""
+    """An ordered topic of four partitions with two replicas each."""
     cluster.create_topic("t", 4, replicas=2, ordered=True, channels=["c"])
     return cluster
 
@@ -29,7 +29,7 @@ def numbers(count):
 
 
 def test_messages_arrive_in_order_with_offset_and_size(topic, consume):
-    """Offset and size are those of the answer to a traced publish."""
+    """They are equal to the answers to the traced publishes."""
     got = Collector()
     stored = publish(topic, 1, numbers(20))
     consume(got, ordered=True, workers=4, connected=4)
@@ -58,7 +58,7 @@ def test_a_failing_message_blocks_only_its_partition(topic, consume):
 
 
 def test_a_waiting_message_is_touched(topic, consume):
-    """A pause longer than the message timeout does not let it come by itself."""
+    """It does not time out during a long delay."""
     got = Collector()
     got.failures[b"bad"] = 1
     consume(got, ordered=True, config=QUICK.replace(msg_timeout=2.0, ordered_retry_delay=2.5),
@@ -103,7 +103,7 @@ def test_the_policy_may_skip_a_message(topic, consume, caplog):
 
 
 def test_give_up_skips_a_message_of_an_ordered_consumer(topic, consume):
-    """The handler says that it is hopeless: on_giving_up keeps it, and the partition goes on."""
+    """on_giving_up gets the message, and the partition continues."""
     kept, handled = [], []
 
     def handler(message):
@@ -123,7 +123,7 @@ async def coroutine():
 
 
 def raises(message, error):
-    """A policy that fails."""
+    """A policy that raises."""
     raise RuntimeError("policy")
 
 
@@ -156,7 +156,7 @@ def test_many_attempts_are_logged(topic, consume, caplog, monkeypatch):
     (BlockedAction.HANDLE, [b"0", b"1", b"0", b"1"]), (BlockedAction.SKIP, [b"0", b"1", b"1"]),
 ])
 def test_the_policy_decides_on_messages_out_of_order(topic, consume, decision, handled):
-    """After the offset was set back older messages arrive: the policy decides."""
+    """Older messages arrive after the offset was set back."""
     errors = []
 
     def policy(message, error):
@@ -181,7 +181,7 @@ def test_the_policy_decides_on_messages_out_of_order(topic, consume, decision, h
 
 
 def test_no_two_of_a_partition_are_handled_at_once(topic, consume):
-    """After a move the server delivers again what is still being handled: it waits for that."""
+    """After a move, nsqd redelivers a message that is still being handled."""
     inside, most = [0], [0]
     release = threading.Event()
     entered = threading.Event()
@@ -209,7 +209,7 @@ def test_no_two_of_a_partition_are_handled_at_once(topic, consume):
 
 
 def test_a_hold_keeps_the_order(topic, consume):
-    """RDY 0 because of ``max_queued_bytes``, then more again: nothing is lost or out of order."""
+    """RDY goes to 0 because of ``max_queued_bytes``, and back."""
     got, release = Collector(), threading.Event()
 
     def handle(message):
@@ -256,7 +256,7 @@ def test_iterators_receive_ordered_messages(topic):
 def test_with_a_worker_for_each_partition_workers_receive_messages(
     topic, consume, monkeypatch, workers
 ):
-    """Each the next one of its partition; fewer are needed for the other partitions."""
+    """Each worker receives the next message of its partition. Fewer workers do not."""
     names = []  # of the threads that received
     receive = OrderedSubscription.on_messages
 
@@ -282,7 +282,7 @@ def test_with_a_worker_for_each_partition_workers_receive_messages(
 
 
 def test_a_message_of_an_async_answer_is_followed_at_once(topic, consume):
-    """The reader is woken when a user's thread finishes a message."""
+    """Finishing a message in a user's thread wakes the reader."""
     publish(topic, 0, numbers(30))
     held, got = [], []
 

@@ -13,7 +13,7 @@ from nsqclient.errors import (
     InvalidMessageError, PartitionError, PublishNotSentError,
 )
 from nsqclient.partitioned import Outgoing, Producer, publisher as producer_module
-from nsqclient.partitioned.tracing import TraceSwitch
+from nsqclient.partitioned.options import TraceSwitch
 from nsqclient.protocol.partitioned.extensions import StoredPosition, make_internal_id
 from nsqclient.protocol.partitioned.sharding import java, murmur3
 from tests.partitioned.conftest import sent
@@ -27,14 +27,14 @@ QUICK = Config(lookupd_poll_interval=30.0, lookupd_poll_timeout=2.0)
 
 @pytest.fixture
 def two_tries(monkeypatch):
-    """The tries end before the time of a publish."""
+    """Make attempts end before the publish times out."""
     monkeypatch.setattr(
         producer_module, "retry_delay", lambda count, *rest: 0.001 if count < 2 else None)
 
 
 @pytest.fixture
 def produce(cluster):
-    """Make producers that end with the test: ``produce(sharding="java")``."""
+    """Make producers that are closed after the test: ``produce(sharding="java")``."""
     with producers(cluster, QUICK) as make:
         yield make
 
@@ -44,7 +44,7 @@ def bodies(cluster, partitions, topic="t"):
 
 
 def connected(producer, cluster):
-    """Return the producer when it is connected to every nsqd: else partitions wait for dials."""
+    """Return the producer once it is connected to every nsqd."""
     producer.ping(WAIT)
     wait_until(lambda: len(producer.stats().connected) == len(cluster.nsqds))
     return producer
@@ -186,7 +186,7 @@ def test_invalid_options_of_a_publish_are_not_sent(cluster, produce, options):
     ("E_FAILED_ON_NOT_LEADER", False), ("E_UNHEARD_OF", False), ("E_TOPIC_NOT_EXIST", True),
 ])
 def test_temporary_errors_are_retried(cluster, produce, code, is_reset):
-    """The publish is tried once more; an error before the body may be lost to a reset."""
+    """Once. A reset can lose an error that nsqd sends before it reads the body."""
     cluster.create_topic("t", 1)
     cluster.nsqds[0].faults.reset_after_error = is_reset
     cluster.nsqds[0].faults.fail_next("PUB", code)
@@ -226,7 +226,7 @@ def test_partitions_of_an_nsqd_that_came_back_are_used_again(cluster, produce, m
 
 
 def test_publishes_continue_after_a_leader_crashed(cluster, produce):
-    """Until another replica leads, the key's messages wait; readers hear of it first."""
+    """The key's messages wait for another leader."""
     cluster.create_topic("t", 1, replicas=2, ordered=True)
     producer = produce()
     producer.publish("t", b"before", key="k")
@@ -254,7 +254,7 @@ def test_a_key_never_uses_another_partition(cluster, produce, two_tries):
 
 
 def test_publishes_reach_the_leader_when_lookups_disagree(cluster, produce):
-    """The error of the nsqd outweighs the stale answer of the leading nsqlookupd."""
+    """nsqd's error outweighs the stale answer of the leading nsqlookupd."""
     cluster.create_topic("t", 1, replicas=2)
     cluster.nsqlookupds[0].freeze()
     cluster.move_leader("t", 0)
@@ -264,7 +264,7 @@ def test_publishes_reach_the_leader_when_lookups_disagree(cluster, produce):
 
 @pytest.mark.parametrize("options", [{}, {"key": "k"}])
 def test_a_topic_without_a_channel_is_named_in_the_error(produce, two_tries, options):
-    """A real cluster hides it from writers; the error has its reason, and what to do."""
+    """A real cluster hides such a topic from writers."""
     with PartitionedCluster(1, 1, needs_channel=True) as cluster:
         cluster.create_topic("t", 1)
         producer = produce(lookupd_http_addresses=cluster.lookupd_http_addresses)
@@ -274,7 +274,7 @@ def test_a_topic_without_a_channel_is_named_in_the_error(produce, two_tries, opt
 
 
 def test_a_key_without_metadata_is_an_error(cluster, produce, caplog):
-    """An nsqlookupd without coordinator sends leaders, no number of partitions, and no order."""
+    """An nsqlookupd without a coordinator sends only leaders."""
     for lookupd in cluster.nsqlookupds:
         lookupd.set_mode(LookupdMode.NO_COORDINATOR)
     cluster.create_topic("t", 2)
@@ -288,7 +288,7 @@ def test_a_key_without_metadata_is_an_error(cluster, produce, caplog):
 
 
 def test_tracing_can_be_enabled_per_topic():
-    """A topic's own setting counts until all are set again."""
+    """A topic's setting holds until all are set again."""
     switch = TraceSwitch()
     assert not switch.is_on("t")
     switch.set(True)
@@ -325,7 +325,7 @@ def test_traced_publishes_are_logged(cluster, produce, caplog):
 
 
 class TestChosenPartitions:
-    """``partition=`` in place of a key, and publish_many of messages that differ."""
+    """``partition=`` instead of a key, and publish_many with different options."""
 
     @pytest.mark.parametrize("publish", [
         lambda p, **options: p.publish("t", b"x", **options),
@@ -334,7 +334,7 @@ class TestChosenPartitions:
         lambda p, **options: p.publish_json("t", 1, **options),
     ])
     def test_a_partition_may_be_chosen(self, cluster, produce, publish):
-        """Also of an ordered topic, which needs a key else."""
+        """Also of an ordered topic, instead of a key."""
         cluster.create_topic("t", 3, ordered=True)
         publish(produce(), partition=2)
         assert [len(part) for part in bodies(cluster, 3)] == [0, 0, 1]
@@ -378,7 +378,7 @@ class TestChosenPartitions:
         assert sent(cluster, "MPUB_EXT") or sent(cluster, "PUB_EXT")
 
     def test_publish_many_says_how_many_are_stored(self, cluster, produce):
-        """Messages of other partitions are stored while one partition has no leader."""
+        """One partition has no leader; messages of the others are stored."""
         cluster.create_topic("t", 2)
         cluster.hide("t", murmur3("k0", 2))
         other = next(f"k{n}" for n in range(9) if murmur3(f"k{n}", 2) != murmur3("k0", 2))
@@ -396,7 +396,7 @@ class TestChosenPartitions:
 @pytest.mark.parametrize(("size", "headers"), [(999, None), (984, {"k": "12345"}), (1000, None),
                                                (985, {"k": "12345"})])
 def test_headers_and_their_mark_count_for_the_limit_of_nsqd(cluster, size, headers):
-    """nsqd answers E_PUB_FAILED to a message that is larger than that, however often it is sent."""
+    """nsqd would answer E_PUB_FAILED to every attempt."""
     cluster.create_topic("t", 1, extended=True, channels=["c"])
     config = Config(nsqd_max_msg_size=1000)
     options = {"headers": headers} if headers else {}

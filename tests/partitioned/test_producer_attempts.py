@@ -69,7 +69,7 @@ def test_one_of_several_messages_may_be_at_fault():
     ({"partition": 1}, TopicRoutes(partitions={0: NSQD}, meta=TopicMeta(1))),
 ])
 def test_a_topic_that_does_not_take_the_publish_any_more_is_unknown_too(options, routes):
-    """When the answer was lost, the name may have belonged to another topic."""
+    """When the answer was lost, the topic may have had another kind."""
     with pytest.raises(PartitionError):
         choose(PartitionAttempts("t", True, **options), routes)
     with pytest.raises(PublishUnknownError):

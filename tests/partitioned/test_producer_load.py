@@ -12,7 +12,7 @@ NSQD = "n:1"
 
 @pytest.fixture
 def load():
-    """Nothing under way; and a stack of attempts that end with the test."""
+    """A PartitionLoad, and an exit stack for attempts under way."""
     with contextlib.ExitStack() as stack:
         load = PartitionLoad()
         load.begin = lambda name, nsqd=NSQD, is_async=True: stack.enter_context(

@@ -18,7 +18,7 @@ WAIT = 30.0
 
 
 def answer(nsqd, *lookupds):
-    """The answer of an nsqlookupd: one partition, its leader, the other nsqlookupds."""
+    """The answer of an nsqlookupd: a partition, its leader, other nsqlookupds."""
     routes = TopicRoutes(partitions={0: nsqd}, meta=TopicMeta(1), is_partitioned=True)
     return RoutesResult(routes, tuple((lookupd, lookupd == "a:1") for lookupd in lookupds))
 
@@ -54,7 +54,7 @@ def cluster(monkeypatch):
 
 @pytest.fixture
 def caches(cluster, leak_guard):
-    """Make caches that end with the test: ``caches("a:1", "b:1")``."""
+    """Make caches that are stopped after the test: ``caches("a:1", "b:1")``."""
     made = []
 
     def make(*lookupds):
@@ -120,7 +120,7 @@ def test_a_hung_nsqlookupd_occupies_one_thread_however_many_topics_there_are(clu
 
 
 def test_the_old_answer_of_a_hung_nsqlookupd_gives_way(cluster, caches, monkeypatch):
-    """The leading nsqlookupd named an nsqd that has crashed since, and says no more."""
+    """The leading nsqlookupd has named an nsqd that crashed later."""
     monkeypatch.setattr(metadata, "LATE_AFTER", 0.0)
     cluster.answers = {"a:1": answer("n:1", "a:1", "b:1"), "b:1": answer("n:1", "a:1", "b:1")}
     cache = caches("a:1", "b:1")

@@ -36,7 +36,7 @@ def wait_until_distributed(producer, free):
 
 
 def test_messages_that_wait_together_share_an_mpub(cluster, produce):
-    """One batch is under way in a partition, which delays no other one."""
+    """A partition has one batch under way, which does not delay the others."""
     cluster.create_topic("t", 2)
     mine = murmur3("k", 2)
     cluster.hang("t", mine)
@@ -54,7 +54,7 @@ def test_messages_that_wait_together_share_an_mpub(cluster, produce):
 
 
 def test_each_key_stays_in_order_through_refusals_and_lost_connections(cluster, produce):
-    """A batch is repeated before the next one of its partition is sent."""
+    """A batch is repeated before the partition's next one is sent."""
     cluster.create_topic("t", 4, ordered=True)
     producer = produce()
     futures = []
@@ -92,7 +92,7 @@ def test_one_message_that_nsqd_refuses_fails_alone(cluster, produce):
 
 
 def test_messages_whose_answer_was_lost_are_unknown_when_they_are_refused_alone(cluster, produce):
-    """The MPUB may be stored, whatever follows."""
+    """The MPUB may have been stored."""
     cluster.create_topic("t", 1)
     producer = produce()
     cluster.hang("t", 0)
@@ -189,7 +189,7 @@ def test_messages_with_headers_share_commands_that_nsqd_takes(cluster, produce):
 
 
 def test_a_refused_publish_with_headers_closes_its_connection(cluster, produce):
-    """Nsqd takes the rest of its body for commands."""
+    """nsqd reads the rest of its body as commands."""
     cluster.create_topic("t", 1, extended=True)
     for nsqd in cluster.nsqds:
         nsqd.faults.fail_next("PUB_EXT", "E_FAILED_ON_NOT_LEADER")

@@ -28,7 +28,7 @@ def test_an_unknown_command_is_not_retried():
 
 
 class Steady(random.Random):
-    """No jitter."""
+    """A random generator without jitter."""
 
     def random(self):
         return 0.0
@@ -43,19 +43,18 @@ def test_a_planned_move_is_noticed_soon_and_an_election_within_seconds():
 
 
 def test_other_errors_are_retried_within_a_second():
-    """The server may store the next one."""
     delays = [retry_delay(attempt, False, None, Steady()) for attempt in range(1, 20)]
     assert delays[0] == 0.05 and delays[-1] == max(delays) < 1
 
 
 def test_pauses_are_spread_by_a_quarter():
-    """Many clients of one partition do not come at once."""
+    """So that the clients of a partition do not retry together."""
     delays = {retry_delay(9, True, None, random.Random(seed)) for seed in range(50)}
     assert len(delays) > 40 and 2.0 <= min(delays) < max(delays) <= 2.5
 
 
 def test_the_last_second_of_the_timeout_is_used():
-    """Attempts follow until no time is left for one, not until a pause does not fit."""
+    """Delays get shorter before the deadline."""
     left, attempts = 1.0, 0
     while (delay := retry_delay(9, True, left, Steady())) is not None:
         left -= delay

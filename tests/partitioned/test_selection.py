@@ -55,7 +55,7 @@ def test_a_partition_that_the_topic_lacks_is_an_error(cluster, consume, options)
 
 
 def test_offsets_are_asked_for(cluster, consume):
-    """offset and size of each message: the next one is at their sum."""
+    """The next message is at the sum of offset and size."""
     cluster.create_topic("t", 1, channels=["c"])
     got = Collector()
     consume(got, with_offsets=True)
@@ -67,7 +67,7 @@ def test_offsets_are_asked_for(cluster, consume):
 
 
 def test_replay_of_each_partition_from_its_own_position(cluster, consume):
-    """One nsqd leads several partitions: SUB_ADVANCED alone would take any of them."""
+    """SUB_ADVANCED alone would read any partition of the nsqd."""
     cluster.create_topic("t", 6, channels=["c"])
     stored = {p: publish(cluster, p, [b"%d-%d" % (p, n) for n in range(3)]) for p in range(6)}
     cluster_consumer = Collector()
@@ -120,7 +120,7 @@ def test_a_position_is_applied_once(cluster, consume, caplog):
 
 
 def test_a_channel_with_consumers_is_left_where_it_is(cluster, consume, caplog):
-    """A second consumer of a replay must not move the first one back."""
+    """A second consumer of a replay must not reset the first one."""
     cluster.create_topic("t", 1, channels=["c"])
     publish(cluster, 0, [b"old"])
     first, second = Collector(), Collector()
@@ -145,7 +145,7 @@ def test_a_position_that_nsqd_refuses_is_reported_and_retried(cluster, consume):
 
 
 def test_a_position_is_set_at_the_leader(cluster, consume):
-    """An nsqlookupd that names a former leader is not followed."""
+    """Even if an nsqlookupd names a former leader."""
     cluster.create_topic("t", 1, replicas=2, channels=["c"])
     publish(cluster, 0, [b"a"])
     cluster.nsqlookupds[1].freeze()
@@ -161,7 +161,7 @@ def test_a_position_is_set_at_the_leader(cluster, consume):
 
 
 def test_each_tag_gets_its_messages(cluster, consume):
-    """Messages without a tag, and with a tag that no consumer has, go to the others."""
+    """Other consumers get messages without a tag, or with an unknown tag."""
     cluster.create_topic("t", 1, extended=True, channels=["c"])
     tagged, plain = Collector(), Collector()
     consume(tagged, desired_tag="canary", connected=1)
@@ -174,7 +174,7 @@ def test_each_tag_gets_its_messages(cluster, consume):
 
 
 def test_a_filter_delivers_what_matches(cluster, consume):
-    """The server finishes the rest: the channel is empty afterwards."""
+    """nsqd finishes the others, so the channel is empty afterwards."""
     cluster.create_topic("t", 1, extended=True, channels=["c"])
     got = Collector()
     consume(got, header_filter=HeaderFilter.equal("shop", "eu", inverse=True), connected=1)
@@ -191,7 +191,7 @@ FILTER = HeaderFilter.equal("k", "v")
 @pytest.mark.parametrize("options", [{"desired_tag": "x"}, {"header_filter": FILTER}])
 @pytest.mark.parametrize("mode", [None, LookupdMode.NO_COORDINATOR])
 def test_headers_are_required_by_tags_and_filters(cluster, consume, options, mode):
-    """The server ignores both on a plain topic: every message would come."""
+    """On a plain topic nsqd would ignore both, and deliver every message."""
     cluster.create_topic("t", 1, channels=["c"])
     for lookupd in cluster.nsqlookupds if mode else ():
         lookupd.set_mode(mode)  # no metadata: nsqd's own error decides
@@ -208,7 +208,7 @@ def test_headers_are_required_by_tags_and_filters(cluster, consume, options, mod
     ({"partitions": [0]}, "partitions"), ({"ordered": True}, "ordered=True"),
 ])
 def test_a_stock_cluster_is_refused(options, name):
-    """A stock nsqd would ignore all of it without an error."""
+    """A stock nsqd would ignore these arguments."""
     with Nsqlookupd() as lookupd, Nsqd(lookupd_tcp_addresses=[lookupd.tcp_address]) as nsqd:
         nsqd.create_topic("t")
         with Consumer("t", "c", Collector(), config=QUICK,
@@ -251,7 +251,7 @@ def test_each_position_has_its_words_on_the_wire(start, text):
     (lambda: StartPosition("beginning", 0), r"offset\(\)"),
 ])
 def test_what_is_no_position_is_refused(make, hint):
-    """nsqd would refuse it too, after the connection was made."""
+    """nsqd would refuse it later, after the connection."""
     with pytest.raises(ConfigError, match=hint):
         make()
 

@@ -60,7 +60,7 @@ def test_text_and_its_bytes_have_one_partition():
     (murmur3, 5), (java, b"bytes"), (java, 2**63), (java, True),
 ])
 def test_keys_without_a_hash_are_refused(sharding, key):
-    """A key that the other clients could not have is an error, not a guess."""
+    """Other clients could not have such a key."""
     with pytest.raises(InvalidMessageError):
         sharding(key, 4)
 
@@ -86,7 +86,7 @@ def test_error_of_the_missing_library_names_the_extra(monkeypatch):
 
 
 def test_round_robin_skips_avoided_partitions():
-    """Partitions come in turn; a partition that has just failed is used if it is the only one."""
+    """An avoided partition is chosen only if there is no other."""
     turns = RoundRobin(random.Random(1))
     assert sorted(turns.choose([0, 1, 2]) for _ in range(3)) == [0, 1, 2]
     assert {turns.choose([0, 1, 2], avoid=[1]) for _ in range(4)} == {0, 2}
@@ -95,7 +95,7 @@ def test_round_robin_skips_avoided_partitions():
 
 
 def test_round_robin_is_fair_when_the_last_partition_is_avoided():
-    """As with two threads, each of which finds the partition of the other one in use."""
+    """As if another thread were using it."""
     turns, used, last = RoundRobin(random.Random(1)), Counter(), []
     for _ in range(300):
         last = [turns.choose([0, 1, 2], avoid=last)]

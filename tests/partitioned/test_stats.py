@@ -56,7 +56,7 @@ def test_the_answer_of_a_stock_nsqd_stays_as_it_is(topic):
 
 @pytest.fixture
 def servers(leak_guard):
-    """Two nsqds with two partitions each, and copies of the others; an nsqlookupd lists them."""
+    """Two nsqds with two partitions each and copies of the others, and an nsqlookupd."""
     with ExitStack() as stack:
         lookupd, *nsqds = (stack.enter_context(recording()) for _ in range(3))
         for first, nsqd in zip((0, 2), nsqds):
@@ -116,7 +116,7 @@ def test_a_partition_that_was_not_reached_is_a_failure_of_its_own(servers):
 
 
 def test_partitions_without_the_channel_are_left_alone(servers):
-    """A channel that no partition has is an error, also for delete, which nsqd would confirm."""
+    """A missing channel is an error, even for delete, which nsqd would confirm."""
     actions, _, nsqds = servers
     nsqds[0].topics = [partition(0), partition(1, channel="")]
     assert actions.change("delete", "t", "c") == []
@@ -126,7 +126,7 @@ def test_partitions_without_the_channel_are_left_alone(servers):
 
 
 def test_a_channel_is_created_in_each_partition(servers):
-    """If channels of the topic have to be registered, the failure says where."""
+    """The error names the nsqd if channels must be registered."""
     actions, lookupd, nsqds = servers
     assert actions.create("t", "new") == []
     assert numbers(nsqds) == [["0", "1"], ["2", "3"]]

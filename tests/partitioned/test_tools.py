@@ -24,7 +24,7 @@ def nsq_to_nsq(*words):
 
 
 def to_nsq(cluster, *words, data):
-    """Publish lines to topic t with the tool; return how it ended."""
+    """Publish lines to topic t with the tool; return the finished process."""
     lookupd = cluster.lookupd_http_addresses[0]
     return subprocess.run(
         [sys.executable, "-m", "nsqclient", "to_nsq", "--topic=t", *words,
@@ -39,7 +39,7 @@ def end(process):
 
 
 def test_a_key_is_the_value_of_a_field():
-    """A number counts as its digits; a record without a key is never published."""
+    """A number is used as text. A record without a key is not published."""
     assert key_of(b'{"user": "a"}', "user") == "a" and key_of(b'{"user": ""}', "user") == ""
     assert key_of(b'{"user": 7}', "user") == "7"
     for body in (b"", b"[]", b"{}", b'{"user": null}', b'{"user": true}', b'{"user": 1.5}'):
@@ -69,7 +69,7 @@ def test_to_nsq_says_which_flags_a_topic_needs(cluster, words, said):
 
 
 def test_a_key_for_a_stock_cluster_is_refused_with_the_names_of_flags():
-    """By value: with the errors that a publish raises."""
+    """The errors are those of publishes."""
     with Nsqlookupd() as lookupd, Nsqd(lookupd_tcp_addresses=[lookupd.tcp_address]) as nsqd:
         for options in ({"lookupd_http_addresses": [lookupd.http_address]},
                         {"nsqd_tcp_addresses": [nsqd.tcp_address]}):
@@ -135,7 +135,7 @@ def test_nsq_to_nsq_copies_headers_between_partitioned_clusters(cluster):
 
 
 def test_nsq_stat_and_doctor_count_each_partition_once(cluster, capsys):
-    """Copies on other nsqds are the same messages."""
+    """Copies on other nsqds are not counted."""
     cluster.create_topic("t", 3, replicas=2, channels=["c"])
     lookupd = f"--lookupd-http-address={cluster.lookupd_http_addresses[0]}"
     with Producer(lookupd_http_addresses=cluster.lookupd_http_addresses) as producer:
@@ -170,7 +170,7 @@ def test_nsq_to_nsq_copies_an_ordered_topic_in_its_order(cluster):
 
 
 def test_a_tail_of_a_few_messages_does_not_warn_of_more_partitions(cluster):
-    """-n limits what may be in flight, and the user has set no max_in_flight."""
+    """-n lowers max_in_flight, which the user has not set."""
     cluster.create_topic("t", 6, channels=["c"])
     lookupd = cluster.lookupd_http_addresses[0]
     with Producer(lookupd_http_addresses=[lookupd]) as producer:

@@ -29,7 +29,7 @@ from tests.support.servers.scripted import ScriptedServer, error
 from tests.support.waiting import wait_until
 
 WAIT = 10.0
-PUB = commands.pub("t", b"x", 10)
+PUB = commands.pub("t", b"x")
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ from nsqclient.devserver.protocol.commands import (
 from nsqclient.devserver.protocol.server import ServerProtocol
 from nsqclient.protocol.client import ClientProtocol, State
 from nsqclient.protocol.events import Identified, Upgraded
-from nsqclient.protocol.layers.compression import DeflateLayer, SnappyLayer
-from nsqclient.protocol.layers.tls import TLSLayer
+from nsqclient.protocol.layers import DeflateLayer, SnappyLayer
+from nsqclient.protocol.tls import TLSLayer
 
 _ANSWERED_OK = (Sub, Pub, Dpub, Mpub, PartitionSub, PartitionPub)
 
@@ -28,7 +28,7 @@ class Ends:
         self._contexts = contexts
 
     def run(self):
-        """Carry bytes both ways until both ends are silent; return what each understood."""
+        """Transfer bytes both ways until both ends are silent; return their events."""
         self.heard, self.events = [], []
         while True:
             up, down = self.client.data_to_send(), self.server.data_to_send()
@@ -78,7 +78,7 @@ class Ends:
             self.server.respond(b"CLOSE_WAIT")
 
     def _grant(self, response, settings):
-        """Answer and upgrade at once, as nsqd does: one segment may hold all of it."""
+        """Answer and upgrade in one segment, as nsqd may do."""
         self.server.respond(response)
         if settings.tls:
             self.server.start_layer(TLSLayer(self._contexts[1], server_side=True))

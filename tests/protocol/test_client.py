@@ -16,7 +16,7 @@ from nsqclient.protocol.events import (
     ServerSettings, Subscribed, Upgraded,
 )
 from nsqclient.protocol.frames import FrameType, encode_frame, encode_message
-from nsqclient.protocol.layers.stack import ByteLayer
+from nsqclient.protocol.layers import ByteLayer
 from tests.support.fuzz import fuzz
 
 ID = b"0123456789abcdef"
@@ -26,7 +26,7 @@ PUB = commands.pub("t", b"x")
 
 
 class XorLayer(ByteLayer):
-    """Turns every byte over with ``key``; its twin decodes its output."""
+    """Combines every byte with ``key``, which also decodes it."""
 
     def __init__(self, key):
         self._table = bytes(byte ^ key for byte in range(256))
@@ -74,7 +74,7 @@ PATHS = {
 
 
 def core_in(state):
-    """Return a core in this state with nothing left to take."""
+    """Return a core in this state, without events or bytes to send."""
     core = ClientProtocol()
     for step in PATHS[state]:
         if isinstance(step, bytes):
@@ -164,7 +164,7 @@ def test_the_identify_response_becomes_settings():
 
 
 def test_plain_ok_to_identify():
-    """An nsqd that does not negotiate says OK, and nsqd's defaults hold."""
+    """An nsqd without negotiation answers OK, and nsqd's defaults apply."""
     core = core_in(State.IDENTIFYING)
     core.receive_data(OK)
     assert core.take_events() == [Identified(ServerSettings())]
@@ -187,7 +187,7 @@ def test_json_that_cannot_be_read_is_a_protocol_error(state, data):
 
 
 def test_truth_is_true():
-    """Only JSON's ``true`` grants or demands something."""
+    """Only JSON's ``true`` grants or requires a feature."""
     core = core_in(State.IDENTIFYING)
     core.receive_data(answer(tls_v1=1, snappy="yes", deflate=None, auth_required=1))
     assert core.state is State.READY
@@ -226,7 +226,7 @@ def test_messages_before_sub_are_a_protocol_error(state):
 
 @pytest.mark.parametrize("state", sorted(_WITH_SUB, key=str))
 def test_messages_of_one_read_are_one_event(state):
-    """Runs of messages come as one event each, in order with the responses between them."""
+    """Responses between them divide them into several events."""
     core = core_in(state)
     core.receive_data(MESSAGE * 3 + BEAT + MESSAGE)
     assert core.take_events() == [Messages([RAW] * 3), Heartbeat(), Messages([RAW])]
@@ -251,7 +251,7 @@ def test_a_heartbeat_is_answered_with_nop(state):
     ({}, 0), ({"tls_v1": True}, 1), ({"tls_v1": True, "snappy": True}, 2),
 ])
 def test_heartbeat_before_the_answer_to_identify(granted, layers):
-    """The NOP is delayed, because nsqd reads bytes after IDENTIFY through the granted layers."""
+    """The NOP waits, because nsqd reads all bytes after IDENTIFY through the layers."""
     core = core_in(State.IDENTIFYING)
     core.receive_data(BEAT)
     assert core.take_events() == [Heartbeat()]
@@ -298,7 +298,7 @@ def test_refused_is_for_the_oldest_publish():
 
 
 def test_a_rejected_sub_is_a_fatal_error():
-    """A fatal error that answers another question takes no publish with it."""
+    """It does not fail the publishes under way."""
     core = core_in(State.SUBSCRIBING)
     core.send_publish(PUB, "a")
     core.receive_data(error(b"E_SUB_FAILED too many"))
@@ -310,7 +310,7 @@ def test_a_rejected_sub_is_a_fatal_error():
 
 @pytest.mark.parametrize("code", ["E_FIN_FAILED", "E_REQ_FAILED", "E_TOUCH_FAILED"])
 def test_a_late_command_is_reported_and_not_fatal(code):
-    """An answer that came too late costs nothing else, no publish either."""
+    """It fails no publish."""
     core = core_in(State.SUBSCRIBED)
     core.send_publish(PUB, "a")
     core.receive_data(error(code.encode() + b" FIN 0123456789abcdef failed"))
@@ -340,7 +340,7 @@ def test_nothing_counts_after_a_fatal_error(state, behind):
 
 
 def test_what_came_before_an_error_is_kept():
-    """Only OK is an outcome: a garbled answer leaves its publish among the unanswered ones."""
+    """A garbled answer leaves its publish unanswered."""
     core = core_in(State.READY)
     core.send_publish(PUB, "a")
     core.send_publish(PUB, "b")

@@ -7,7 +7,7 @@ import pytest
 import snappy
 
 from nsqclient.errors import RemoteProtocolError
-from nsqclient.protocol.layers.compression import DeflateLayer, SnappyLayer
+from nsqclient.protocol.layers import DeflateLayer, SnappyLayer
 
 TEXT = b"a frame, and another frame, and a frame again. " * 40
 NOISE = random.Random(5).randbytes(3000)
@@ -15,7 +15,7 @@ LAYERS = pytest.mark.parametrize("make", [DeflateLayer, SnappyLayer], ids=["defl
 
 
 def decoded(layer, *chunks):
-    """The output of a layer for these chunks."""
+    """Decode chunks with a layer."""
     return b"".join(layer.decode(chunk) for chunk in chunks)
 
 
@@ -35,7 +35,7 @@ def test_whole_and_byte_by_byte(make, data):
 
 @LAYERS
 def test_a_stream_may_be_cut_anywhere(make):
-    """Two frames, cut anywhere: all of the first is there as soon as its last byte is."""
+    """A frame is decoded as soon as its last byte arrives."""
     layer = make()
     first, second = layer.encode(TEXT), layer.encode(NOISE[:50])
     wire = first + second
@@ -48,7 +48,7 @@ def test_a_stream_may_be_cut_anywhere(make):
 
 @LAYERS
 def test_what_is_encoded_can_be_read_at_once(make):
-    """Each piece is flushed: no byte waits for the next one."""
+    """Each piece is flushed."""
     ours, theirs = make(), make()
     for data in bytes_of(TEXT[:100]):
         assert decoded(theirs, ours.encode(data)) == data
@@ -90,7 +90,7 @@ GO_OK = bytes.fromhex("010e000026982bcf") + OK
 
 
 def chunk(kind, data):
-    """A chunk with its head."""
+    """Build a chunk with its header."""
     return bytes([kind]) + len(data).to_bytes(3, "little") + data
 
 

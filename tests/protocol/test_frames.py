@@ -40,7 +40,7 @@ SAID = [
 
 
 def _flat(parsed):
-    """Return frames and messages in order, whatever runs they came in."""
+    """Return frames and single messages in order."""
     found = []
     for item in parsed:
         found += [item] if isinstance(item, Frame) else item
@@ -52,14 +52,14 @@ def _feed(reader, chunks, **options):
 
 
 def test_layout_of_frames():
-    """Size counts the type and the data; a message has timestamp, attempts, id and body."""
+    """The size includes the type. A message has timestamp, attempts, id and body."""
     assert OK == b"\0\0\0\6\0\0\0\0OK"
     encoded = encode_message(1, 2, ID, b"hi")
     assert encoded == struct.pack(">iiqH", 32, 2, 1, 2) + ID + b"hi"
 
 
 def test_whole_frames_are_read_in_order():
-    """A stream in one piece: frames alone, messages that follow each other as one run."""
+    """Successive messages are one item."""
     parsed = FrameReader().feed(STREAM)
     assert [len(item) if isinstance(item, list) else item for item in parsed] == [
         SAID[0], 2, SAID[3], 1, SAID[5], SAID[6],
@@ -116,7 +116,7 @@ def test_unread_bytes_can_be_taken_back():
 
 @pytest.mark.parametrize("size", [2**31 - 1, 2_000_000_000, 101])
 def test_a_frame_over_the_limit_is_an_error(size):
-    """A size over the limit is refused at its fourth byte, before memory is taken."""
+    """Once its size has arrived, before memory is allocated."""
     reader = FrameReader(max_frame_size=100)
     header = struct.pack(">i", size)
     assert reader.feed(header[:3]) == []
@@ -135,7 +135,7 @@ def test_a_frame_of_the_limit_is_read(encoded):
 
 @pytest.mark.parametrize("length", [0, 1, 25])
 def test_a_message_that_is_too_short_is_an_error(length):
-    """A message frame holds timestamp, attempts and id, even when more bytes follow."""
+    """Even if more bytes follow."""
     frame = encode_frame(FrameType.MESSAGE, b"x" * length)
     for behind in (b"", OK * 10):
         with pytest.raises(RemoteProtocolError, match=f"of {length + 4} bytes is too short"):
@@ -148,7 +148,7 @@ def test_a_message_that_is_too_short_is_an_error(length):
       for kind in (-1, 3, 2**31 - 1) for data in (b"", b"x" * 40)),
 ])
 def test_an_impossible_frame_is_an_error(data, why):
-    """A frame holds its type at least, and no negative number of bytes."""
+    """A size below 4, which the type needs."""
     with pytest.raises(RemoteProtocolError, match=why):
         FrameReader().feed(data)
 
@@ -164,7 +164,7 @@ def test_an_http_answer_is_recognised(before):
 
 
 def test_nsqlookupd_is_not_nsqd():
-    """The TCP port of nsqlookupd answers frames without a type: the error says which port it is."""
+    """nsqlookupd's answers have no frame type, so the error can name its TCP port."""
     for answer in (b"E_BAD_PROTOCOL", b"E_INVALID x"):
         with pytest.raises(NotNSQError, match="nsqlookupd's.*4160.*4150"):
             FrameReader().feed(len(answer).to_bytes(4, "big") + answer)
@@ -183,7 +183,7 @@ def test_big_body_is_linear(monkeypatch):
 
 
 def test_big_body_is_in_memory_twice_at_most():
-    """First its pieces and the joined frame, then that and the body: never all three."""
+    """The pieces are freed before the body is copied."""
     size = 4 * 2**20
     encoded = encode_message(1, 1, ID, b"x" * size)
     reader = FrameReader()

@@ -32,7 +32,7 @@ COMBINATIONS = {
 
 @pytest.fixture(scope="module")
 def contexts(tmp_path_factory):
-    """A client's and a server's context."""
+    """The client's and the server's SSLContext."""
     made = Certificates(tmp_path_factory.mktemp("certificates"))
     return client_context(ca_file=made.ca), server_context(cert=made.server, key=made.server_key)
 
@@ -61,7 +61,7 @@ def test_a_handshake_may_be_split_anywhere(contexts, options, sizes):
 
 
 class Pair(Ends):
-    """Ends of which the client can identify and subscribe."""
+    """Both ends, with a client that can identify and subscribe."""
 
     def subscribed(self):
         self.client.send_identify({"feature_negotiation": True})
@@ -73,7 +73,7 @@ class Pair(Ends):
 
 @pytest.fixture(params=[0, 1, 7], ids=["whole", "byte by byte", "by seven"])
 def pair(request):
-    """A fresh pair, with the bytes cut in three ways."""
+    """Both ends, with the bytes cut in three ways."""
     return Pair((request.param,))
 
 

@@ -57,7 +57,7 @@ LIMITS = ServerLimits(version=PARTITIONED_VERSION)
 
 
 class Pair(Ends):
-    """With a partitioned server core, after IDENTIFY; ``step`` bytes are sent at once (0: all)."""
+    """Both ends after IDENTIFY. ``step`` bytes are sent at once; 0: all."""
 
     def __init__(self, step=0, extend=False):
         super().__init__((step,), PartitionServerProtocol(LIMITS))
@@ -103,7 +103,7 @@ def test_server_writes_measured_frames(name):
 
 
 def test_trace_answer_is_what_was_measured():
-    """The 30 bytes carry two ids, an offset and a size; the next message lies behind it."""
+    """Its 30 bytes have two ids, an offset and a size. The next message follows there."""
     stored = StoredPosition(7, 0x1122334455667788, 0xc3, 0x29)
     assert stored.pack() == TRACE_ANSWER
     assert read_stored(TRACE_ANSWER) == stored
@@ -118,7 +118,7 @@ def test_other_trace_answers_are_refused(data):
 
 
 def test_internal_id_names_its_partition():
-    """The partition stands above fifty bits of count."""
+    """The partition is above the fifty bits of the count."""
     assert make_internal_id(1, 2) == 0x0004000000000002
     assert StoredPosition(make_internal_id(1, 2), 0, 0, 0).partition == 1
 
@@ -134,8 +134,8 @@ def test_sub_names_the_partition(step):
 
 @STEPS
 @pytest.mark.parametrize(("command", "expected"), [
-    (commands.pub_unchecked("t 2", b"x"), PartitionPub("PUB", "t", 2, [NewMessage(b"x")])),
-    (commands.mpub_unchecked("t 2", [b"x", b"y"]),
+    (commands.pub("t 2", b"x"), PartitionPub("PUB", "t", 2, [NewMessage(b"x")])),
+    (commands.mpub("t 2", [b"x", b"y"]),
      PartitionPub("MPUB", "t", 2, [NewMessage(b"x"), NewMessage(b"y")])),
     (extensions.pub_trace("t", 0, 2**64 - 1, b"x"),
      PartitionPub("PUB_TRACE", "t", 0, [NewMessage(b"x", 2**64 - 1)])),
@@ -156,7 +156,7 @@ _ID = make_internal_id(3, 7).to_bytes(8, "big") + bytes(8)
 
 
 @pytest.mark.parametrize("data", [
-    commands.pub_unchecked("t 2", b"x") + commands.mpub_unchecked("u 0", [b"x", b"\n"]) + b"NOP\n",
+    commands.pub("t 2", b"x") + commands.mpub("u 0", [b"x", b"\n"]) + b"NOP\n",
     b"PUB t 0\n" + (2**20 + 1).to_bytes(4, "big") + b"x",
     b"PUB t 0\n" + (0).to_bytes(4, "big") + b"x",
     b"PUB t 0\n" + (-1).to_bytes(4, "big", signed=True) + b"x",
@@ -206,7 +206,7 @@ def test_ids_may_hold_newlines_and_spaces(step):
 
 
 def test_binary_ids_are_only_for_partitioned_servers():
-    """A stock nsqd would read a newline in an id as the end of the command."""
+    """A stock nsqd would take a newline in an id for the end of the command."""
     with pytest.raises(LocalProtocolError, match="without a space"):
         commands.touch(WILD_ID)
     with pytest.raises(LocalProtocolError, match="16 bytes"):
@@ -219,7 +219,7 @@ def test_binary_ids_are_only_for_partitioned_servers():
     (b"SUB_ADVANCED t c 3 msgcount:10\n", PartitionSub("SUB_ADVANCED", "t", "c", None)),
 ])
 def test_a_word_more_hides_the_partition(data, heard):
-    """The real server's bug is kept."""
+    """As in the real server, which has this bug."""
     pair = Pair()
     pair.to_server(data)
     assert pair.heard[-1] == heard
@@ -230,18 +230,18 @@ def test_a_word_more_hides_the_partition(data, heard):
 def test_some_refusals_spare_a_publisher(code, step):
     pair = Pair(step)
     pair.refuse[PartitionPub] = (code, "")
-    pair.publish(commands.pub_unchecked("t 0", b"x"))
+    pair.publish(commands.pub("t 0", b"x"))
     failed = pair.events[-1]
     assert isinstance(failed, PublishFailed)
     assert (failed.token, failed.error.code) == ("token", code)
     pair.refuse.clear()
-    pair.publish(commands.pub_unchecked("t 0", b"x"))
+    pair.publish(commands.pub("t 0", b"x"))
     assert pair.events[-1] == Published("token")
 
 
 @pytest.mark.parametrize("code", ["E_FAILED_ON_NOT_LEADER", "E_SUB_ORDER_IS_MUST"])
 def test_the_same_refusals_end_a_subscriber(code):
-    """On SUB the server closes after the error, and both cores know."""
+    """After an error to SUB, the server closes the connection."""
     pair = Pair()
     pair.refuse[PartitionSub] = (code, "")
     pair.subscribe()
@@ -251,7 +251,7 @@ def test_the_same_refusals_end_a_subscriber(code):
 
 @STEPS
 def test_unknown_topic_is_refused_before_the_body(step):
-    """The fatal error comes while the body is still on its way."""
+    """The client is still sending the body."""
     pair = Pair(step)
     pair.refuse[OpenPartition] = ("E_TOPIC_NOT_EXIST", "")
     pair.to_server(b"PUB t 0\n\x00\x00\x00\x01")
@@ -289,7 +289,7 @@ def test_what_cannot_be_right_is_not_built(build):
 
 
 def test_header_carries_the_trace_id_as_a_string():
-    """Numbers of JSON would lose digits; the server takes decimal strings alone."""
+    """The server accepts only decimal strings, because numbers in JSON lose digits."""
     header = make_header({"k": "v"}, trace_id=77)
     assert header == _HEADER
     assert read_header(header) == {"##trace_id": "77", "k": "v"}
@@ -318,7 +318,7 @@ def test_any_bytes_leave_the_server_standing(data):
 
 
 def test_the_longest_header_is_what_the_server_stores():
-    """The real one ends the connection for a longer one, although 16 bits would hold 65,535."""
+    """The real server closes the connection after a longer header."""
     header = make_header({"k": "x" * 65_525})
     assert encode_ext(header)[:3] == b"\x04" + struct.pack(">H", 65_533)
     with pytest.raises(InvalidMessageError, match="headers of 65534 bytes .* limit of 65533"):

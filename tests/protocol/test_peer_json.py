@@ -31,7 +31,7 @@ def test_what_a_server_counts_and_names_is_read(value, ascii_only):
     "1e308", "1e309", "-1e999", "1" * 400 + ".5",
 ])
 def test_numbers_of_more_than_20_digits_are_refused(text):
-    """No field of NSQ has more digits, and a float holds at most 308."""
+    """No field of NSQ has more, and floats overflow with 309."""
     for data in (text, f'{{"a": [{text}]}}'):
         with pytest.raises(JsonLimitError, match=r"a number of .* digits"):
             read_json(data.encode())
@@ -43,7 +43,7 @@ def test_the_largest_numbers_are_read(text):
 
 
 def test_digits_in_text_are_not_counted():
-    """A name may consist of digits."""
+    """Names may consist of digits."""
     assert read_json(b'{"topic_name": "%s", "depth": 3}' % (b"7" * 64)) == {
         "topic_name": "7" * 64, "depth": 3,
     }
@@ -59,7 +59,7 @@ def test_depth_is_limited(opening, closing):
 
 @pytest.mark.parametrize("value", ["NaN", "Infinity", "-Infinity"])
 def test_constants_of_python_are_no_json(value):
-    """json.loads takes them, and browsers do not."""
+    """json.loads accepts them, and browsers do not."""
     with pytest.raises(InvalidJson, match="is not JSON"):
         read_json(f'{{"a": {value}}}'.encode())
 
@@ -69,18 +69,18 @@ def test_constants_of_python_are_no_json(value):
     '"\u00fc"'.encode("utf-16"), b"\xef\xbb\xbf1", b"", b"OK", b"{", b"[1,]", b"'a'",
 ])
 def test_what_is_no_json_in_utf_8_is_refused(data):
-    """Half of a surrogate pair could not be written anywhere."""
+    """Half of a surrogate pair cannot be encoded."""
     with pytest.raises(InvalidJson):
         read_json(data)
 
 
 def test_a_whole_surrogate_pair_is_one_character():
-    """That is how JSON in ASCII spells most emoji."""
+    """JSON in ASCII encodes most emoji as pairs."""
     assert read_json(rb'"\ud83d\ude00"') == "\U0001f600"
 
 
 def test_size_is_limited():
-    """By the caller; the number of objects and lists as well, since each takes much memory."""
+    """So is the number of objects and lists, because each takes much memory."""
     assert read_json(b'"1234"', 6) == "1234"
     with pytest.raises(JsonLimitError, match="more than 6 bytes"):
         read_json(b'"12345"', 6)
@@ -110,7 +110,7 @@ def test_a_field_of_the_wrong_type_is_named_in_the_error(read, bad):
 
 @pytest.mark.parametrize("data", [{}, {"x": None}])
 def test_a_missing_field_and_null_are_empty(data):
-    """Older servers have fewer fields, and Go writes an empty list as null."""
+    """Older servers have fewer fields, and Go encodes an empty list as null."""
     fields = _reader(**data)
     assert fields.text("x") == "" and fields.number("x") == 0 and fields.flag("x") is False
     assert fields.texts("x") == fields.flags("x") == () and fields.objects("x") == []

@@ -3,7 +3,7 @@
 import pytest
 
 from nsqclient.errors import RemoteProtocolError, TLSError
-from nsqclient.protocol.layers.tls import TLSLayer
+from nsqclient.protocol.tls import TLSLayer
 from nsqclient.runtime.tls import client_context, server_context
 from tests.support.certificates import Certificates
 
@@ -27,7 +27,7 @@ def make_server(certificates, **options):
 
 
 def carry(one, other):
-    """Carry the layers' own bytes until both are silent; return the decoded data."""
+    """Transfer the layers' own bytes until both are silent; return the decoded data."""
     got = b""
     while one.has_output() or other.has_output():
         for source, target in ((one, other), (other, one)):
@@ -43,7 +43,7 @@ def shake_hands(certificates):
 
 
 def test_data_in_the_segment_of_the_last_handshake_message(certificates):
-    """The client's first data shares a segment with the end of its handshake, cut anywhere."""
+    """Data may follow the end of the handshake in its segment, cut anywhere."""
     for at in (0, 1, 40, 80, -1):
         client, server = make_client(certificates), make_server(certificates)
         server.decode(client.wire_output())
@@ -78,7 +78,7 @@ def test_a_name_that_is_none(certificates, name):
 
 
 def test_a_missing_client_certificate_is_reported_afterwards(certificates):
-    """With TLS 1.3 the client hears of it in place of the first data: still a TLSError."""
+    """With TLS 1.3, the alert comes instead of the first data."""
     client = make_client(certificates)
     server = make_server(certificates, ca_file=certificates.ca, verify_clients=True)
     server.decode(client.wire_output())
@@ -111,7 +111,7 @@ def test_what_came_before_a_fault_counts(certificates):
 
 
 def test_a_goodbye_is_no_fault(certificates):
-    """The peer's close_notify ends nothing by itself: the end of the stream follows."""
+    """After the peer's close_notify, the end of the stream follows."""
     client, server = shake_hands(certificates)
     last = server.encode(TEXT)
     with pytest.raises(Exception, match=r"want|read"):  # ssl: it waits for our goodbye

@@ -37,7 +37,7 @@ _process = ProcessProducer(lambda: read_settings().make_producer())
 
 
 def get_producer() -> Producer:
-    """Return the producer of this process. Never close it: it is flushed at exit. Threads: any.
+    """Return the producer of this process. It is flushed at exit: do not close it. Threads: any.
 
     Raises ImproperlyConfigured if the setting NSQCLIENT is missing or wrong.
     """
@@ -84,8 +84,8 @@ def publish_on_commit(
     Args:
         json: a value whose JSON is the body, instead of ``body``.
         using: alias of the database; None: the default one.
-        robust: log a publish that fails after the commit, instead of raising its error. In both
-            cases the data is stored, and the message is not, or the outcome is unknown.
+        robust: if the publish fails after the commit, log its error instead of raising it. In both
+            cases the data is stored, and the message is not, or its outcome is unknown.
 
     Raises:
         InvalidTopicError, InvalidMessageError: nsqd would reject it.
@@ -93,7 +93,7 @@ def publish_on_commit(
     """
     producer = get_producer()
     check_topic(topic)
-    # A copy: a bytearray may change until the commit.
+    # A copy, because a bytearray may change before the commit.
     kept = bytes(check_body(chosen_body(body, json), producer.config.nsqd_max_msg_size))
     transaction.on_commit(
         lambda: publish(topic, kept, defer, timeout), using=using, robust=robust

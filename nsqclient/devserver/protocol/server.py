@@ -31,7 +31,7 @@ from nsqclient.devserver.protocol.commands import (
 )
 from nsqclient.errors import RemoteProtocolError, ServerError, TLSError
 from nsqclient.protocol.frames import HEARTBEAT, MAGIC_V2, FrameType, encode_frame, encode_message
-from nsqclient.protocol.layers.stack import ByteLayer, LayerStack
+from nsqclient.protocol.layers import ByteLayer, LayerStack
 
 M = TypeVar("M")
 
@@ -200,7 +200,7 @@ class ServerProtocol:
 
     def receive_data(self, data: bytes) -> None:
         """Take bytes from the socket. Call ``take_events()`` next."""
-        if len(self._layers):
+        if self._layers.stack:
             self._reader.feed_later(map(self._layers.decode, [data]))
         else:
             self._reader.feed(data)

@@ -1,8 +1,7 @@
-"""Additions of the partitioned NSQ to the protocol: ids, traces, headers of messages, commands.
+"""What partitioned NSQ adds to the protocol: ids, traces, headers of messages, commands.
 
-Commands take checked values. Each publish needs its partition: the server chooses any partition for
-a command without one. Source: "How we redesign the NSQ smart client"; if the article and the server
-(0.3.7-HA) differ, the server is followed.
+Commands take checked values. Each publish has a partition; otherwise the server would choose one.
+Source: "How we redesign the NSQ smart client", and the server (0.3.7-HA) where the two differ.
 """
 
 from __future__ import annotations
@@ -36,14 +35,14 @@ _trace = struct.Struct(">Q")
 
 #: Kinds of extension between a message's id and its body on an extended topic.
 EXT_NONE, EXT_JSON = 0, 4
-#: The longest header that the server stores, in bytes, although 16 bits would hold 65535.
+#: Limit of the server on a header, in bytes.
 MAX_HEADER = 65533
 
 #: The leader of the partition is moving: ask the nsqlookupds, and wait longer.
 LEADER_CODES = frozenset({
     "E_FAILED_ON_NOT_LEADER", "E_FAILED_ON_NOT_WRITABLE", "E_TOPIC_NOT_EXIST",
 })
-#: Subscribe again -> with this ``extend_support``.
+#: Refusal of a subscription -> the ``extend_support`` that it needs.
 EXTEND_CODES = {"E_SUB_EXTEND_NEED": True, "E_SUB_EXTEND_FORBIDDON": False}
 #: The topic is ordered: subscribe with SUB_ORDERED.
 ORDER_CODE = "E_SUB_ORDER_IS_MUST"
@@ -69,7 +68,7 @@ def make_internal_id(partition: int, count: int) -> int:
 
 
 class StoredPosition(NamedTuple):
-    """Where a traced publish was stored. The next message lies at ``offset + size``.
+    """Where a traced publish was stored. The next message is at ``offset + size``.
 
     For several messages: the ids and offset of the first, trace id 0, and the sum of the sizes.
     """
@@ -207,7 +206,7 @@ def check_trace_id(trace_id: object) -> int:
 
 
 def check_partition(partition: object) -> int:
-    """Return ``partition``; raise InvalidMessageError if there cannot be such a partition."""
+    """Return ``partition``; raise InvalidMessageError if it is out of range."""
     if not is_whole_number(partition, MAX_PARTITION):
         raise InvalidMessageError(
             f"partition {partition!r}: a whole number from 0 to {MAX_PARTITION}")
@@ -231,7 +230,7 @@ def sub(
     """Consume one partition. The server answers OK.
 
     SUB_ORDERED is SUB_ORDER in the article. SUB_ADVANCED adds the position in the queue to each
-    message; it is sent without a start, because with one the server would ignore the partition.
+    message. It is sent without a start position, with which the server would ignore the partition.
     """
     name = "SUB_ORDERED" if ordered else "SUB_ADVANCED" if with_offsets else "SUB"
     words = f"{name} {check_topic(topic)} {check_channel(channel)} {check_partition(partition)}\n"
@@ -254,7 +253,7 @@ def pub_ext(topic: str, partition: int, header: bytes, body: bytes) -> bytes:
 def mpub_ext(topic: str, partition: int, messages: Iterable[tuple[bytes, bytes]]) -> bytes:
     """MPUB_EXT of (JSON header or empty, body). The server answers OK.
 
-    After refusing it, the server reads the unread body as commands, so the connection is lost.
+    If the server refuses it, it reads the rest of the body as commands, so the connection is lost.
     """
     sized = [_sized(_with_header(header, body)) for header, body in messages]
     return _publish("MPUB_EXT", topic, partition, _size.pack(len(sized)) + b"".join(sized))

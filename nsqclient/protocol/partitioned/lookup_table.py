@@ -1,7 +1,7 @@
-"""Which nsqd leads each partition: the answers of nsqlookupds about a topic, and how they merge.
+"""Which nsqd leads each partition of a topic: the answers of nsqlookupds, merged.
 
 If two answers name different leaders of a partition, the answer of the leading nsqlookupd wins,
-unless the nsqd that it names has refused the partition.
+unless that nsqd has refused the partition.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class TopicRoutes:
     plain: tuple[str, ...] = ()
     #: partition -> the nsqd that leads it; may be incomplete.
     partitions: Mapping[int, str] = field(default_factory=dict)
-    #: None: from a stock nsqlookupd, or the topic is unknown there.
+    #: None if the nsqlookupd is a stock one, or does not know the topic.
     meta: TopicMeta | None = None
-    #: The nsqlookupd belongs to a partitioned cluster; it may not know the topic.
+    #: The nsqlookupd belongs to a partitioned cluster, whether or not it knows the topic.
     is_partitioned: bool = False
     #: Listed partitions that must not be used.
     excluded: frozenset[int] = frozenset()
@@ -76,7 +76,7 @@ class Lookupd:
     routes: TopicRoutes | None = None  #: its last answer
     is_fresh: bool = False  #: it has not failed since then
     is_leader: bool = False
-    number: int = 0  #: the order of the answers, the newest highest
+    number: int = 0  #: increases with each answer of any nsqlookupd
 
 
 class LookupTable:
@@ -124,7 +124,7 @@ class LookupTable:
                 if lookupd.routes is not None and place in lookupd.routes.places]
 
     def on_failure(self, address: str) -> None:
-        """Record a failure: the last answer counts only while no nsqlookupd has a fresh one."""
+        """Record a failure. The last answer then counts only if no nsqlookupd has a fresh one."""
         lookupd = self._lookupds.get(address)
         if lookupd is None:
             return
@@ -134,7 +134,7 @@ class LookupTable:
             del self._lookupds[address]
 
     def on_late(self, address: str) -> None:
-        """Record a slow answer: like a failure, but the nsqlookupd is not forgotten."""
+        """Record a slow answer: as a failure, but without forgetting the nsqlookupd."""
         lookupd = self._lookupds.get(address)
         if lookupd is not None:
             lookupd.is_fresh = False
@@ -165,7 +165,7 @@ class LookupTable:
         )
 
     def _answers(self) -> list[TopicRoutes]:
-        """The answers that count, the leader's first, then the newest."""
+        """The answers that count: the leader's, then the newest."""
         known = [lookupd for lookupd in self._lookupds.values() if lookupd.routes is not None]
         fresh = [lookupd for lookupd in known if lookupd.is_fresh] or known
         fresh.sort(key=lambda lookupd: (not lookupd.is_leader, -lookupd.number))
@@ -178,7 +178,7 @@ class LookupTable:
         meta = next((one for one in metas if one.partition_num > 0), metas[0] if metas else None)
         if meta is None and self._meta is not None and any(one.is_partitioned for one in answers):
             listed = {number for routes in answers for number in routes.partitions}
-            if max(listed, default=0) < self._meta.partition_num:  # else some were added
+            if max(listed, default=0) < self._meta.partition_num:  # no partition was added
                 return self._meta
         return meta
 
@@ -186,6 +186,6 @@ class LookupTable:
         trusted = [nsqd for nsqd in nsqds if (partition, nsqd) not in self.refused]
         if trusted:
             return trusted[0]
-        # All have refused: the first may lead the partition by now.
+        # All have refused, but the first may lead the partition now.
         self.refused -= {(partition, nsqd) for nsqd in nsqds}
         return nsqds[0]

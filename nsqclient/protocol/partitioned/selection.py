@@ -1,7 +1,7 @@
-"""The messages that a consumer of partitions asks for: ``StartPosition`` and ``HeaderFilter``.
+"""``StartPosition`` and ``HeaderFilter``: which messages a consumer of partitions reads.
 
-A position is written as in SUB_ADVANCED and ``/channel/setoffset``: ``kind:value``.
-nsqd silently ignores an unusable filter and delivers everything, so filters are checked here.
+A position is written ``kind:value``, as in SUB_ADVANCED and ``/channel/setoffset``. Filters are
+checked here, because nsqd ignores an invalid one and delivers every message.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _OFFSET, _TIMESTAMP, _COUNT, _SPECIAL = "virtual_queue", "timestamp", "msgcount"
 #: The only value of ``special``: after the last message.
 _END = -1
 _MAX_VALUE = 2**63 - 1
-#: A number of seconds from here on is in the year 5138 or later: milliseconds were meant.
+#: Seconds in the year 5138. A larger number is in milliseconds.
 _TOO_MANY_SECONDS = 10**11
 
 
@@ -102,8 +102,8 @@ class StartPosition:
 class HeaderFilter:
     """Selects the messages to deliver. nsqd finishes the others without sending them.
 
-    Create it with one of the class methods. Each compares header values that are strings; a value
-    of another type counts as missing, and a message without headers does not match. ``inverse``
+    Create it with one of the class methods. They compare only values that are strings: a value of
+    another type counts as missing, and a message without headers does not match. ``inverse``
     delivers the messages that do not match, including those without headers.
 
     Raises:
@@ -204,7 +204,7 @@ def _pairs(rules: Mapping[str, str] | Iterable[tuple[str, str]]) -> tuple[tuple[
 # -- patterns, which nsqd compiles with Go's ``regexp`` (RE2) and as globs
 
 
-#: Syntax of Python that Go refuses, once escapes and sets are left out.
+#: Python's syntax that Go refuses; applied without escapes and sets.
 _NOT_IN_GO = re.compile(r"\\|\(\?(?!P<|:|[imsU-]+[:)])|[*+?}]\+|\{(?:\d*,)?\d{4,}")
 
 
@@ -222,9 +222,11 @@ def check_regexp(pattern: str) -> None:
         raise ValueError(str(exc)) from None
 
 
-#: Parts of a glob: a set or range, then an escaped, plain or wildcard character.
-_GLOB_SET = re.compile(r"\[!?(?:([^\[\]{}!\\,*?-])-([^\[\]{}!\\,*?-])|[^\[\]{}!\\,*?-]+)\]")
-_GLOB_PART = re.compile(r"\\.|[^\[\]{}\\]", re.DOTALL)
+#: One character of a glob, or a set: [abc], or one range [a-z].
+_IN_SET = r"[^\[\]{}!\\,*?-]"
+_GLOB_PART = rf"(?:\\.|[^\[\]{{}}\\,]|\[!?(?:{_IN_SET}-{_IN_SET}|{_IN_SET}+)\])"
+_GLOB = re.compile(
+    rf"(?:{_GLOB_PART}|,|\{{{_GLOB_PART}+(?:,{_GLOB_PART}+)*\}})*", re.DOTALL)
 
 
 def check_glob(pattern: str) -> None:
@@ -232,24 +234,11 @@ def check_glob(pattern: str) -> None:
 
     It has ``*``, ``?``, ``[abc]``, ``[a-z]``, ``[!a-z]``, ``{a,b}``, ``\\*``.
     """
-    at, begin = 0, -1  # begin: of the current alternative in braces
-    while at < len(pattern):
-        found = _GLOB_SET.match(pattern, at)
-        if found is not None:
-            if found[1] and found[1] >= found[2]:
-                raise ValueError(f"{found[0]}, a range that is none")
-            at = found.end()
-        elif pattern[at] == "{" and begin < 0:
-            at = begin = at + 1
-        elif pattern[at] == "}" and begin >= 0:
-            if not all(pattern[begin:at].split(",")):
-                raise ValueError("an alternative in braces that is empty")
-            at, begin = at + 1, -1
-        else:
-            part = _GLOB_PART.match(pattern, at)
-            if part is None:
-                raise ValueError(f"{pattern[at:at + 8]}: brackets are [abc] or one range [a-z],"
-                                 " braces {a,b} are not nested, and \\ is before a character")
-            at = part.end()
-    if begin >= 0:
-        raise ValueError("a { without a }")
+    found = _GLOB.match(pattern)
+    end = 0 if found is None else found.end()
+    if end < len(pattern):
+        raise ValueError(f"{pattern[end:end + 8]}: brackets are [abc] or one range [a-z], braces"
+                         " {a,b} are not nested or empty, and \\ is before a character")
+    for first, last in re.findall(r"\[!?(.)-(.)\]", pattern):
+        if first >= last:
+            raise ValueError(f"the empty range {first}-{last}")

@@ -1,7 +1,7 @@
 """The partition of a key, and round robin without a key.
 
-The modulus is the total number of partitions, including those that cannot be written to: a key must
-not change its partition whenever a leader moves.
+The modulus is the total number of partitions, including those without a leader, so that a key keeps
+its partition when a leader moves.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class RoundRobin:
         for skipped in range(len(found)):
             partition = found[(first + skipped) % len(found)]
             if partition not in avoid:
-                # Otherwise the next partition would also get the turns of the skipped ones.
+                # Otherwise the next partition would get the turns of the skipped partitions too.
                 for _ in range(skipped):
                     next(self._counter)
                 return partition

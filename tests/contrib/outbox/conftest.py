@@ -27,7 +27,7 @@ def postgres() -> Iterator[Postgres | None]:
 
 @pytest.fixture(params=["default", "postgres"])
 def alias(request, postgres, tmp_path, monkeypatch) -> Iterator[str]:
-    """An empty outbox, in SQLite and in PostgreSQL: the alias of its database."""
+    """The alias of a database with an empty outbox, in SQLite and in PostgreSQL."""
     name = request.param
     connection = connections[name]
     connection.close()

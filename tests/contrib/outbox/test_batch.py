@@ -86,7 +86,7 @@ def test_a_rejected_call_of_several_rows_is_ambiguous(error):
 
 
 def test_what_a_failed_call_has_stored_is_stored():
-    """The call sent two MPUBs, and the second one, of a single row, was rejected."""
+    """Its first MPUB was stored, and the second was rejected."""
     error = PublishRejectedError("too big", "E_BAD_MESSAGE")
     error.stored = 2
     result = run(Publisher(of_3=error), Row(1), Row(2), Row(3))
@@ -103,7 +103,7 @@ def test_an_outage_leaves_the_rows_that_follow():
 
 @pytest.mark.parametrize("is_connected", [True, False])
 def test_an_unknown_outcome_is_an_outage_unless_an_nsqd_is_connected(is_connected):
-    """nsqd closes the connection on a large body, and its error can be lost with it."""
+    """nsqd's error to a large body can be lost when it closes the connection."""
     result = run(Publisher(is_connected, of_1=PublishUnknownError("lost")), Row(1))
     assert (result.outage is None) is is_connected and len(result.failed) == int(is_connected)
 

@@ -39,7 +39,7 @@ def test_once_fails_when_nothing_can_be_published(alias, producer, nsqd):
 
 
 def test_in_a_test_case_of_the_application_it_publishes_too(alias, producer, nsqd):
-    """Which runs in a transaction that is never committed."""
+    """The test case runs in a transaction that is never committed."""
     with pytest.raises(ZeroDivisionError), transaction.atomic(using=alias):
         store(alias, "a")
         call_command("nsq_relay", "--once", "--database", alias)

@@ -86,7 +86,7 @@ def test_an_invalid_message_is_refused_at_the_call(alias, producer, topic, body,
 
 
 def test_without_the_app_the_error_says_what_to_install(producer):
-    """The outbox is an app of its own, because not every project needs the table."""
+    """Not every project needs the outbox, so it is a separate app."""
     with override_settings(INSTALLED_APPS=["nsqclient.contrib.django"]):
         with pytest.raises(ImproperlyConfigured, match="INSTALLED_APPS"):
             publish_in_transaction("events", b"x")
@@ -97,7 +97,7 @@ def test_the_migration_has_every_change_of_the_model():
 
 
 def test_a_deferred_message_is_deferred_by_what_is_left(alias, store, producer, nsqd):
-    """The time counts from the call; when it is over, the message is published at once."""
+    """After that time the message is published immediately."""
     store("later", defer=timedelta(minutes=30))
     store("now", defer=0.001)
     wait_until(lambda: due_messages(alias, timezone.now()).filter(
@@ -110,7 +110,7 @@ def test_a_deferred_message_is_deferred_by_what_is_left(alias, store, producer, 
 
 
 def test_messages_outlive_an_outage_of_nsqd(alias, store, producer, nsqd, caplog):
-    """Messages stay in the table. The relay logs this once, and logs its recovery."""
+    """They stay in the table. The relay logs the outage once, and its end."""
     store("a")
     nsqd.stop()
     with override_settings(NSQCLIENT={"NSQD_TCP_ADDRESSES": ["127.0.0.1:1"]}):
@@ -189,7 +189,7 @@ def test_rows_that_another_relay_has_are_left_alone(alias, store, producer, nsqd
 
 @postgres_only
 def test_a_relay_that_is_frozen_loses_its_rows_to_others(alias, store, producer, monkeypatch):
-    """PostgreSQL ends its transaction; the relay goes on with the next batch."""
+    """PostgreSQL ends its transaction. The relay then continues with the next batch."""
     monkeypatch.setattr("nsqclient.contrib.django.outbox.relay._FROZEN", 0.0)
     store("a")
     relay = Relay(alias, producer)

@@ -8,7 +8,7 @@ import requests
 
 from nsqclient.devserver import PartitionedCluster
 from nsqclient.protocol.partitioned import extensions as commands
-from nsqclient.protocol.commands import pub_unchecked
+from nsqclient.protocol.commands import pub
 from nsqclient.protocol.partitioned.extensions import MessageIds, read_stored
 from tests.support.servers.raw_client import ERROR, RESPONSE, Closed, RawClient
 
@@ -59,8 +59,8 @@ def test_header_with_a_trace_id_is_answered_like_a_trace(cluster):
 
 
 @pytest.mark.parametrize(("command", "code"), [
-    (pub_unchecked("plain 1", b"x"), "E_TOPIC_NOT_EXIST"),  # this nsqd has no copy
-    (pub_unchecked("unknown 0", b"x"), "E_TOPIC_NOT_EXIST"),
+    (pub("plain 1", b"x"), "E_TOPIC_NOT_EXIST"),  # this nsqd has no copy
+    (pub("unknown 0", b"x"), "E_TOPIC_NOT_EXIST"),
     (b"PUB bad!name\n\0\0\0\1x", "E_TOPIC_NOT_EXIST"),
     (b"PUB ordered\n\0\0\0\1x", "E_BAD_PARTITION"),
     (b"PUB plain x\n\0\0\0\1x", "E_BAD_PARTITION"),
@@ -87,7 +87,7 @@ def test_fatal_error_ends_the_connection(cluster, command, code):
 def test_error_that_is_not_fatal_keeps_the_connection(cluster, command, code):
     with client_of(cluster) as client:
         assert code_of(client.ask(command)) == code
-        assert client.ask(pub_unchecked("plain 0", b"x")) == OK
+        assert client.ask(pub("plain 0", b"x")) == OK
 
 
 def identify(client, **fields):
@@ -135,7 +135,7 @@ def test_ready_zero_stops_an_ordered_subscription(cluster):
     with client_of(cluster) as client:
         subscribe(client, "ordered", name="SUB_ORDERED", ready=0)
         cluster.publish("ordered", 0, b"one")
-        assert client.ask(pub_unchecked("plain 0", b"x")) == OK  # nothing came before this
+        assert client.ask(pub("plain 0", b"x")) == OK  # nothing came before this
         client.send(b"RDY 1\n")
         assert read_ordered(client)[4] == b"one"
 

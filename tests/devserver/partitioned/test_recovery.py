@@ -5,7 +5,7 @@ import pytest
 from nsqclient.devserver import PartitionedCluster
 from nsqclient.partitioned.discovery import lookup_routes
 from nsqclient.config import Config
-from nsqclient.protocol.commands import pub_unchecked
+from nsqclient.protocol.commands import pub
 from tests.devserver.partitioned.test_nsqd import OK, client_of, code_of
 from tests.support.waiting import wait_until
 
@@ -32,19 +32,19 @@ def test_a_new_leader_is_listed_for_readers_first(cluster):
     cluster.take_over(0, writable=False)
     assert (listed(cluster, "r"), listed(cluster, "w")) == ({0: 1, 1: 1}, {1: 1})
     with client_of(cluster, 1) as client:
-        assert code_of(client.ask(pub_unchecked("t 0", b"x"))) == "E_FAILED_ON_NOT_WRITABLE"
+        assert code_of(client.ask(pub("t 0", b"x"))) == "E_FAILED_ON_NOT_WRITABLE"
     cluster.take_over(0)
     assert listed(cluster, "w") == {0: 1, 1: 1}
     cluster.restart(0)
     with client_of(cluster, 1) as client:
-        assert client.ask(pub_unchecked("t 0", b"x")) == OK
+        assert client.ask(pub("t 0", b"x")) == OK
 
 
 def test_a_publish_that_hangs_delays_what_is_behind_it(cluster):
     cluster.hang("t", 1)
     with client_of(cluster, 1) as hung, client_of(cluster, 1) as other:
-        hung.send(pub_unchecked("t 1", b"hangs") + pub_unchecked("u 1", b"behind"))
-        assert other.ask(pub_unchecked("u 1", b"other")) == OK
+        hung.send(pub("t 1", b"hangs") + pub("u 1", b"behind"))
+        assert other.ask(pub("u 1", b"other")) == OK
         wait_until(lambda: any(c.name == "PUB" for c in cluster.nsqds[1].commands))
         assert cluster.messages("u", 1) == [b"other"] and cluster.messages("t", 1) == []
         cluster.hang("t", 1, False)

@@ -6,7 +6,7 @@ from django.apps import AppConfig
 
 
 class OutboxConfig(AppConfig):
-    """An app of its own, so a project without an outbox gets no table."""
+    """A separate app, so that a project without an outbox gets no table."""
 
     name: str = "nsqclient.contrib.django.outbox"
     label: str = "nsqclient_outbox"

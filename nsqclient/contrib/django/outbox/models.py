@@ -18,7 +18,7 @@ class OutboxMessage(models.Model):
     """
 
     topic: models.CharField[str, str] = models.CharField(max_length=80)
-    #: Messages of a topic with the same key are published one after the other. Empty: no key.
+    #: Messages of a topic with the same key are published in order. Empty: no key.
     key: models.CharField[str, str] = models.CharField(
         max_length=LONGEST_KEY, blank=True, default=""
     )

@@ -1,11 +1,11 @@
 """``Relay``: publishes the rows of the outbox and deletes them, until it is stopped.
 
-A row is deleted after nsqd has stored its message: a crash in between costs a duplicate.
+A row is deleted after nsqd has stored its message, so a crash in between causes a duplicate.
 
-On PostgreSQL several relays share the table. Each takes rows that no other has (``FOR UPDATE SKIP
-LOCKED``), in a transaction that ends when they are published. An advisory lock gives the rows with
-a key to one relay at a time, in their order. On another database there may be only one relay, and
-no transaction is open during a publish: on SQLite it would lock out every other process.
+On PostgreSQL several relays can share the table. Each locks its rows (``FOR UPDATE SKIP LOCKED``)
+in a transaction that ends when they are published. Only the relay with an advisory lock publishes
+rows with a key, in their order. On other databases only one relay may run. It publishes outside of
+a transaction, which would lock out all other processes on SQLite.
 """
 
 from __future__ import annotations
@@ -67,17 +67,17 @@ class BatchResult:
     stored: list[Row] = field(default_factory=list)
     #: Rows that caused a failure, each with the reason.
     failed: list[tuple[Row, NSQError]] = field(default_factory=list)
-    #: One of several rows failed, and the error does not say which: publish fewer at once.
+    #: One of several rows failed, and the error does not say which.
     is_ambiguous: bool = False
-    #: Why nothing can be published now, whatever the message; None: it can.
+    #: Why no message can be published now; None if messages can be published.
     outage: NSQError | None = None
 
 
 def split(rows: Sequence[Row], now: datetime) -> list[Part]:
-    """Return the calls that publish these rows, in order. Pure.
+    """Divide rows into calls. Pure.
 
-    A failed row is published alone, so that others do not fail with it, and first, because later
-    rows with its key were held back.
+    A row that has failed before is published alone, so that no other row fails with it, and first,
+    because later rows with its key wait for it.
     """
     single: list[Part] = []
     plain: dict[str, list[Row]] = {}
@@ -105,10 +105,10 @@ def is_rejection(error: NSQError) -> bool:
 def publish_batch(
     producer: Producer, rows: Sequence[Row], now: datetime, timeout: float
 ) -> BatchResult:
-    """Publish rows, in order within each topic.
+    """Publish rows, in order within each topic. Blocks: at most twice ``timeout``.
 
-    ``timeout``: seconds for each call; after that time no further call is started. Blocks: at most
-    twice that long.
+    Args:
+        timeout: seconds for each call, and until the last call starts.
     """
     result = BatchResult()
     deadline = Deadline(timeout)
@@ -144,7 +144,7 @@ def publish_batch(
 
 
 def _may_be_of_message(producer: Producer, error: NSQError) -> bool:
-    """True if the message may have caused a publish to end without a result.
+    """True if the message may be the reason why the outcome is unknown.
 
     nsqd closes the connection when it rejects a large body, and its error can be lost.
     """
@@ -159,10 +159,10 @@ def _may_be_of_message(producer: Producer, error: NSQError) -> bool:
 
 logger: logging.Logger = logging.getLogger("nsqclient.outbox")
 
-#: Rows with a key belong to the relay with this advisory lock ("nsq_outb" as a number).
+#: The advisory lock of the relay that publishes rows with a key ("nsq_outb" as a number).
 _ORDER_LOCK = 0x6E73715F6F757462
-#: Seconds, in addition to twice the publish timeout, after which PostgreSQL ends the transaction
-#: of a frozen relay, and other relays get its rows.
+#: PostgreSQL ends the transaction of a frozen relay after these seconds and twice the publish
+#: timeout, so that other relays get its rows.
 _FROZEN = 30.0
 _MAX_PAUSE = 10.0
 _MEASURE_INTERVAL = 5.0
@@ -183,8 +183,8 @@ class OutboxCounters:
     """The counters of one relay. Only the relay writes them; other threads may read them."""
 
     def __init__(self) -> None:
-        self.published: Counter[str] = Counter()  #: topic -> messages, like the next one
-        self.failed: Counter[str] = Counter()
+        self.published: Counter[str] = Counter()  #: topic -> messages
+        self.failed: Counter[str] = Counter()  #: topic -> failed attempts
         self.failures = 0  #: batches that failed as a whole
         self.waiting: Waiting = Waiting()
 
@@ -234,14 +234,14 @@ class Relay:
         measures: bool = False,
     ) -> None:
         self.counters: OutboxCounters = OutboxCounters()
-        #: Why the last batch failed; empty: it did not.
+        #: Why the last batch failed; empty if it did not fail.
         self.failure: str = ""
         self._using = using
         self._producer = producer
         self._batch_size = batch_size
         self._interval = interval
         self._measures = measures
-        self._limit = batch_size  # less after an error that does not say which row it is about
+        self._limit = batch_size  # lower after an ambiguous error
         self._shares_table = connections[using].vendor == "postgresql"
         self._failures = 0
         self._next_measurement = Deadline(0.0)
@@ -262,7 +262,7 @@ class Relay:
         except NSQOutageError as exc:
             return self._pause_after(f"cannot publish: {exc}")
         except django.db.Error as exc:
-            # The next query opens a broken connection again.
+            # The next query opens a new connection.
             connections[self._using].close()
             return self._pause_after(f"the database failed: {exc}")
         if self._failures:
@@ -284,8 +284,8 @@ class Relay:
         """Publish rows and delete them; return True if there may be more.
 
         Raises:
-            NSQOutageError: nothing can be published now; rows published before are deleted.
-                django.db.Error: the database failed; messages may have been published.
+            NSQOutageError: no message can be published now; the published rows are deleted.
+            django.db.Error: the database failed; messages may have been published.
         """
         timeout = self._producer.config.publish_timeout
         limit = self._limit
@@ -307,17 +307,17 @@ class Relay:
 
     @contextmanager
     def _claim(self, limit: int, timeout: float) -> Iterator[list[Row]]:
-        """Yield rows that no other relay publishes, until the block ends."""
+        """Yield rows that no other relay publishes before the block ends."""
         rows = due_messages(self._using, timezone.now())
         if not self._shares_table:
             yield list(rows[:limit])
             return
         connection = connections[self._using]
-        is_outermost = not connection.in_atomic_block  # otherwise in an application's test
+        is_outermost = not connection.in_atomic_block  # False in an application's tests
         with transaction.atomic(using=self._using):
             with connection.cursor() as cursor:
                 if is_outermost:
-                    # Rows that another relay deletes until we have the lock must not be seen.
+                    # Rows that another relay deletes before this one has the lock must not be seen.
                     cursor.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
                 frozen_after = min(round((2 * timeout + _FROZEN) * 1000), 2**31 - 1)
                 cursor.execute(f"SET LOCAL idle_in_transaction_session_timeout = {frozen_after}")
@@ -340,7 +340,7 @@ class Relay:
 
 
 def publish_all(relay: Relay) -> str:
-    """Publish until the table is empty or a failure; return the failure. Blocks."""
+    """Publish until the table is empty or a batch fails; return why it failed. Blocks."""
     while not relay.failure:
         if relay.step():
             break

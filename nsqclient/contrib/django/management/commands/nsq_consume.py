@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from nsqclient.metrics.prometheus import WorkerMetrics
 
 _USAGE = 2
-#: The worker's flags that go with a function.
+#: The worker's flags for a single function.
 _OF_FUNCTION = ("channel", "workers", "max-in-flight")
 
 
@@ -69,7 +69,7 @@ class Command(BaseCommand):
     """Consumes until SIGINT or SIGTERM; with DEBUG it restarts when code changes."""
 
     help = "Runs handlers for messages from NSQ topics until Ctrl-C or SIGTERM."
-    # They run in each process that consumes, so a failing check does not end the supervisor.
+    # Each consuming process runs the checks, so that a failing check does not end the supervisor.
     requires_system_checks: Sequence[str] = ()
 
     def add_arguments(self, parser: CommandParser) -> None:

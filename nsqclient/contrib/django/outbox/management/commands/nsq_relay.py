@@ -64,7 +64,7 @@ class Command(BaseCommand):
             except ConfigError as exc:
                 raise CommandError(str(exc)) from exc
             signals = stack.enter_context(Signals(Second.FORMER))
-            # Inside: a reader of these lines may send a signal at once.
+            # After the signal handlers: a reader of these lines may send a signal immediately.
             for line in (f"nsqclient {__version__}",
                          f"publishing the outbox of database {using} with {producer!r}",
                          *addresses, "Ctrl-C stops"):
@@ -91,7 +91,7 @@ def _check_table(using: str) -> None:
     try:
         tables = connection.introspection.table_names()
     except django.db.Error:
-        connection.close()  # the relay goes on trying
+        connection.close()  # the relay will retry
         return
     if table not in tables:
         database = "" if using == DEFAULT_DB_ALIAS else f" --database {using}"

@@ -1,4 +1,4 @@
-"""TLS as a byte layer: Python's own TLS over two buffers in memory, without a socket.
+"""TLS as a byte layer: Python's ssl over two buffers in memory, without a socket.
 
 Source: client guide, "Encryption/Compression".
 """
@@ -18,11 +18,11 @@ _READ_SIZE = 64 * 1024
 class TLSLayer:
     """One TLS connection, the client's end or the server's.
 
-    The constructor begins the handshake (a client's greeting is in ``wire_output()`` at once), and
-    every ``decode`` continues it. Bytes encoded during the handshake are sent after it.
+    The constructor begins the handshake, so that ``wire_output()`` has the client's greeting, and
+    ``decode`` continues it. Bytes encoded during the handshake are sent after it.
 
     Args:
-        server_name: the name that the server's certificate must be for; None for a server.
+        server_name: the name in the server's certificate; None for a server.
 
     Raises:
         TLSError: ``server_name`` is invalid.
@@ -51,12 +51,12 @@ class TLSLayer:
         self._shake_hands()
 
     def decode(self, data: bytes) -> bytes:
-        """Decrypt. A fault behind decrypted bytes is raised by the next call.
+        """Decrypt. If valid bytes precede an invalid record, the next call raises.
 
         Raises:
-            TLSError: the handshake failed, or the peer refused it afterwards. TLS 1.3 reports a
-                missing certificate in place of the first data.
-            RemoteProtocolError: after that, the bytes were altered in transit, or are not TLS.
+            TLSError: the handshake failed. With TLS 1.3, the peer can refuse it instead of sending
+                its first data.
+            RemoteProtocolError: the bytes were altered in transit, or are not TLS.
         """
         self._incoming.write(data)
         if not self.is_established and not self._shake_hands():

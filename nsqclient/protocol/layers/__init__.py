@@ -1,1 +1,0 @@
-"""Byte layers between the socket and the frames: TLS, deflate, snappy."""
