@@ -61,23 +61,21 @@ class Bench:
         self._runs = 0
 
     def fresh(self) -> tuple[str, Path]:
-        """A topic and a folder that nobody has used."""
+        """Return the name of a new topic, and a new folder."""
         self._runs += 1
         folder = self.folder / f"run-{self._runs}"
         folder.mkdir()
         return f"bench-{os.getpid()}-{self._runs}", folder
 
     def options(self, topic: str, folder: Path, **more: str) -> dict[str, str]:
-        """The source's options."""
         return {"topic": topic, "channel": "bench", "nsqd": self.nsqd.tcp_address,
                 "nsqdHttp": self.nsqd.http_address, "storage": str(folder / "log"), **more}
 
     def fill(self, topic: str) -> None:
-        """Put all messages into the channel."""
         self.nsqd.fill(topic, "bench", self.count, [self.body] * 1000)
 
     def stream(self, sink: str, topic: str, folder: Path) -> Any:
-        """Start a query at trigger 0."""
+        """Start a query with trigger 0."""
         frame = self.spark.readStream.format("nsq").options(
             **self.options(topic, folder)).load()
         writer = frame.writeStream.format(sink).option(
@@ -87,7 +85,6 @@ class Bench:
         return writer.start()
 
     def rate_of_stream(self, sink: str) -> float:
-        """Read a full channel into a sink."""
         topic, folder = self.fresh()
         self.fill(topic)
         query = self.stream(sink, topic, folder)
@@ -100,11 +97,11 @@ class Bench:
         return float(self.count / (ended - begun))
 
     def parquet(self) -> float:
-        """nsqd to Parquet."""
+        """Rate from nsqd to Parquet."""
         return self.rate_of_stream("parquet")
 
     def processor(self) -> float:
-        """Microseconds of a message, from nsqd to Parquet."""
+        """Processor time of a message from nsqd to Parquet, in microseconds."""
         topic, folder = self.fresh()
         self.fill(topic)
         before = processor_times()
@@ -119,11 +116,11 @@ class Bench:
         return sum(self.used[-1].values())
 
     def noop(self) -> float:
-        """nsqd to nowhere."""
+        """Rate from nsqd to the noop sink."""
         return self.rate_of_stream("noop")
 
     def write(self) -> float:
-        """A DataFrame to nsqd, two tasks."""
+        """Rate from a DataFrame to nsqd, with two tasks."""
         topic, _ = self.fresh()
         rows = self.spark.range(self.count, numPartitions=2).selectExpr(
             f"cast(lpad(cast(id AS string), {len(self.body)}, 'x') AS binary) AS body").persist()
@@ -139,7 +136,7 @@ class Bench:
         return self.count / took
 
     def ingest(self) -> float:
-        """nsqd to the log, without Spark."""
+        """Rate from nsqd to the log, without Spark."""
         topic, folder = self.fresh()
         self.fill(topic)
         options = read_options(self.options(topic, folder), STREAM)
@@ -165,7 +162,7 @@ class Bench:
         return self.count / took
 
     def files(self) -> float:
-        """Spark's own file source to Parquet, the same rows: what Spark does without NSQ."""
+        """Rate of Spark's own file source to Parquet, with the same rows."""
         _, folder = self.fresh()
         rows = self.spark.range(self.count, numPartitions=2).selectExpr(
             "'t' AS topic", "'c' AS channel", "'127.0.0.1:4150' AS nsqd",
@@ -184,7 +181,7 @@ class Bench:
             batch["durationMs"]["triggerExecution"] for batch in batches) / 1000))
 
     def latency(self) -> float:
-        """Median from nsqd's timestamp to the sink's commit, at 50 messages a second for 20 s."""
+        """Median time from nsqd's timestamp to the sink's commit, with 50 messages a second."""
         topic, folder = self.fresh()
         query = self.stream("parquet", topic, folder)
         try:
@@ -213,7 +210,7 @@ class Bench:
 
 
 def processor_times() -> dict[str, float]:
-    """Seconds of processor time of this process and all below it, with ended ones, by kind."""
+    """Return the processor time, in seconds, of this process and its descendants, by kind."""
     kinds = {os.getpid(): "this process"}
     used: dict[str, float] = {}
     for pid in sorted(int(entry.name) for entry in Path("/proc").glob("[0-9]*")):
@@ -244,12 +241,12 @@ def wait_for_rows(query: Any, count: int) -> list[dict[str, Any]]:
 
 
 def began(progress: dict[str, Any]) -> float:
-    """When a batch was triggered."""
+    """Return when a batch was triggered."""
     return datetime.fromisoformat(progress["timestamp"].replace("Z", "+00:00")).timestamp()
 
 
 def limit(bench: Bench) -> float:
-    """nsqd's own limit: a bare loop on a socket that does nothing but FIN."""
+    """Rate of a bare loop on a socket that only sends FIN: nsqd's own limit."""
     topic, _ = bench.fresh()
     bench.fill(topic)
     # The last messages wait in nsqd's output buffer, see the page on consuming.
@@ -263,7 +260,7 @@ def limit(bench: Bench) -> float:
 
 
 def main() -> int:
-    """Measure, and hold against the goals; the status says whether they are reached."""
+    """Measure, and compare with the goals. The exit status is 1 if one is missed."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--count", type=int, default=200_000)
     parser.add_argument("--size", type=int, default=200)
@@ -297,7 +294,6 @@ def main() -> int:
 
 
 def report(found: dict[str, list[float]], used: list[dict[str, float]]) -> int:
-    """Print the table; return the status."""
     print(f"{'work':<10} {'median':>12} {'lowest':>12} {'highest':>12}   least        goal")
     status = 0
     for name, figures in found.items():

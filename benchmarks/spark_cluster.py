@@ -45,8 +45,7 @@ from nsqclient.spark.shards.admission import (  # noqa: E402 - the same
 )
 from nsqclient.spark.shards.listing import list_shards  # noqa: E402 - the same
 from nsqclient.spark.shards.names import Segment, ShardKeys  # noqa: E402 - the same
-from nsqclient.spark.storage import open_store  # noqa: E402 - the same
-from nsqclient.spark.storage.store import Store  # noqa: E402 - the same
+from nsqclient.spark.storage import Store, open_store  # noqa: E402 - the same
 
 from nsqd import Nsqd  # noqa: E402 - beside this file
 
@@ -59,7 +58,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Stored(NamedTuple):
-    """What owners have done."""
+    """Messages and segments that owners have stored."""
 
     rate: float  #: messages in a second, of all
     owner: float  #: seconds of processor time for a million messages
@@ -68,13 +67,13 @@ class Stored(NamedTuple):
 
 
 def processor_time(process: subprocess.Popen[bytes]) -> float:
-    """Seconds of processor time that a process has used."""
+    """Return the processor time of a process in seconds."""
     fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / _TICKS
 
 
 def rows_of(store: Store) -> tuple[int, int]:
-    """Messages and segments that are stored, by listings; of the newest segment by its content."""
+    """Count stored messages and segments from listings, and the content of the newest segment."""
     rows = segments = 0
     for shard in list_shards(store, TOPIC, CHANNEL):
         if not shard.segments:
@@ -87,7 +86,6 @@ def rows_of(store: Store) -> tuple[int, int]:
 
 
 def wait_for(condition: Any, what: str) -> None:
-    """Wait until something is so."""
     deadline, pause = time.monotonic() + LIMIT, threading.Event()
     while not condition():
         if time.monotonic() > deadline:
@@ -121,7 +119,7 @@ def minio() -> Iterator[str]:
 
 
 def make_bucket() -> bool:
-    """Try to create the bucket; return whether it worked."""
+    """Try to create the bucket; return True on success."""
     import boto3
 
     try:
@@ -133,7 +131,7 @@ def make_bucket() -> bool:
 
 
 def run_owners(number: int, busy: int, count: int, size: int, url: str) -> Stored:
-    """Let owners receive ``count`` messages each, ``busy`` of them at once; then plan them."""
+    """Let owners receive ``count`` messages each, ``busy`` of them at once; then plan batches."""
     store = open_store(url)
     with contextlib.ExitStack() as stack:
         nsqds = [stack.enter_context(Nsqd()) for _ in range(number)]
@@ -168,13 +166,13 @@ def run_owners(number: int, busy: int, count: int, size: int, url: str) -> Store
 
 
 def pause(nsqd: Nsqd, is_paused: bool) -> None:
-    """Let a channel deliver nothing, or go on."""
+    """Pause or unpause a channel."""
     with NsqdHTTP(nsqd.http_address) as client:
         (client.pause_channel if is_paused else client.unpause_channel)(TOPIC, CHANNEL)
 
 
 def finished(nsqd: Nsqd) -> bool:
-    """Whether nsqd has nothing left."""
+    """Return True if nsqd has no messages left."""
     stats = nsqd.channel(TOPIC, CHANNEL)
     return not stats["depth"] and not stats["in_flight_count"]
 
@@ -197,7 +195,7 @@ def plan_stored(url: str, rows: int) -> float:
 
 
 def plan_simulated(shards: int = 100, segments: int = 10_000) -> float:
-    """Seconds of processor time for one plan."""
+    """Return the processor time of one plan in seconds."""
     logs = {}
     for number in range(shards):
         log = ShardSegments(0)
@@ -211,7 +209,6 @@ def plan_simulated(shards: int = 100, segments: int = 10_000) -> float:
 
 
 def main() -> int:
-    """Measure, and print a table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--count", type=int, default=200_000, help="messages for each owner")
     parser.add_argument("--size", type=int, default=200)
@@ -232,7 +229,7 @@ def main() -> int:
 
 @contextlib.contextmanager
 def new_storage(storage: str) -> Iterator[str]:
-    """Give the URL of a storage that has nothing; without one it is a temporary folder."""
+    """Return the URL of an empty storage; without a given one, of a temporary folder."""
     if storage:
         yield f"{storage.rstrip('/')}/bench-{uuid.uuid4().hex[:12]}"
         return

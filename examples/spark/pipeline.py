@@ -71,7 +71,7 @@ def ledger(rows: Any, published: int) -> dict[str, int]:
 
 
 def table(title: tuple[str, str], rows: list[tuple[str, int]]) -> str:
-    """Two columns with a frame."""
+    """Return two columns with a frame."""
     cells = [title, *((name, f"{value:,}") for name, value in rows)]
     left, right = (max(len(cell[column]) for cell in cells) for column in (0, 1))
     rule = f"+{'-' * (left + 2)}+{'-' * (right + 2)}+"
@@ -121,7 +121,6 @@ def run(lines: list[bytes], folder: Path, topic: str) -> int:
 
 
 def say(text: str) -> None:
-    """Print the progress."""
     print(text, file=sys.stderr, flush=True)
 
 
@@ -130,7 +129,6 @@ def _addresses(name: str) -> list[str]:
 
 
 def main() -> int:
-    """Read the input, and run."""
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     path = Path(os.environ.get("INPUT") or SAMPLE)
     try:

@@ -51,7 +51,7 @@ SETTINGS = {
 
 
 class Owners:
-    """The job of owners: a process that starts in ``with``, and is killed after it if need be."""
+    """The job of owners. It starts in ``with``, and is killed at its end if it still runs."""
 
     def __init__(self, master: str, topic: str, lookupd: str, storage: str, log: Path) -> None:
         self._log = log
@@ -75,7 +75,7 @@ class Owners:
             raise NSQError(f"the owners ended by themselves: see {self._log}")
 
     def end(self) -> None:
-        """Ask the process to end; returns at once."""
+        """Ask the process to end, without waiting."""
         self._process.send_signal(signal.SIGTERM)
 
     def wait(self) -> None:
@@ -171,7 +171,6 @@ def run(lines: list[bytes], folder: Path, topic: str) -> int:
 
 
 def main() -> int:
-    """Read the input, and run."""
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     try:
         lines = Path(os.environ.get("INPUT") or SAMPLE).read_bytes().splitlines()

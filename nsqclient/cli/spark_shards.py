@@ -132,8 +132,7 @@ def _ingest_here(options: ReadOptions, metrics_address: str) -> int:
 def _ingest_on_spark(values: dict[str, Any], options: ReadOptions) -> int:
     from nsqclient.spark.handshakes import check_handshakes
     from nsqclient.spark.reading.ingest_job import DEFAULTS, FORCED, IngestJob
-    from nsqclient.spark.storage import open_store
-    from nsqclient.spark.storage.store import probe
+    from nsqclient.spark.storage import open_store, probe
 
     store = open_store(options.storage)
     # An error that every machine would have comes before Spark starts, which is slow.

@@ -1,10 +1,8 @@
 """NSQ on Apache Spark, through PySpark: the data source ``nsq``.
 
-``options`` are the options and the columns of both sides; ``shards`` is the write-ahead
-log on a ``storage``, ``ingest`` fills it, ``replay`` has the results of drains; Spark registers
-``source``, and calls ``reader``, ``batch_reader`` and ``publishing``; ``progress`` prints a line
-for each batch.
-Importing this package needs neither pyspark nor Java; using it does.
+``source`` is what Spark registers; it creates the readers in ``reading`` and the writers in
+``publishing``. ``ingest`` receives messages into the write-ahead logs of ``shards``, which lie on a
+``storage``. Importing this package needs neither pyspark nor Java; using it does.
 """
 
 from __future__ import annotations
@@ -20,34 +18,34 @@ __all__ = ["print_progress", "register", "release", "snapshots"]
 
 
 def register(spark: SparkSession) -> None:
-    """Make the format ``nsq`` known to a session. ``spark.newSession()`` is another session.
+    """Register the format ``nsq`` with a session. ``spark.newSession()`` is another session.
 
-    On one machine the workers run this program's Python, unless ``PYSPARK_PYTHON`` names one.
+    In local mode, Spark's workers then run the Python of this program, unless ``PYSPARK_PYTHON``
+    names another one.
 
     Raises:
-        ConfigError: this pyspark is older than 4.1 (streaming reads need 4.2), or the Python of the
+        ConfigError: pyspark is older than 4.1 (4.2 for streaming reads), or the Python of the
             workers cannot import nsqclient.
     """
     import pyspark
 
-    from nsqclient.spark.session import check_version, choose_python, refuse_tables
+    from nsqclient.spark.session import check_version, choose_python
 
     check_version(pyspark.__version__)
     from nsqclient.spark.source import NsqDataSource
 
     is_local = (spark.conf.get("spark.master", "") or "").startswith("local")
-    context = getattr(spark, "_sc", None)  # not with Spark Connect, whose server has the workers
+    context = getattr(spark, "_sc", None)  # None with Spark Connect, whose server has the workers
     if context is not None:
         choose_python(context, is_local)
-        refuse_tables()
     spark.dataSource.register(NsqDataSource)
 
 
 def print_progress(spark: SparkSession, stream: TextIO | None = None) -> ProgressPrinter:
-    """Print a line for each batch of each streaming query of a session.
+    """Print a line for each batch of the session's streaming queries.
 
     Args:
-        stream: where to; stderr by default.
+        stream: the output; stderr by default.
 
     Returns: the listener, for ``spark.streams.removeListener``.
     """
@@ -59,14 +57,20 @@ def print_progress(spark: SparkSession, stream: TextIO | None = None) -> Progres
 
 
 def snapshots(storage: str) -> list[Snapshot]:
-    """List the snapshots of drains that were not released. See ``spark.reading.replay``."""
+    """List the snapshots of a storage, by name. Raises StorageError if it cannot be used."""
     from nsqclient.spark.reading import replay
 
     return replay.snapshots(storage)
 
 
 def release(storage: str, name: str) -> None:
-    """Delete a snapshot; see ``nsqclient.spark.reading.replay``."""
+    """Delete a snapshot. DataFrames that were loaded from it can no longer be computed.
+
+    Raises:
+        ConfigError: no snapshot has this name.
+        LogInUseError: a drain is filling it.
+        StorageError: the storage cannot be used.
+    """
     from nsqclient.spark.reading import replay
 
     replay.release(storage, name)

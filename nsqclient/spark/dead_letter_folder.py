@@ -17,17 +17,17 @@ from nsqclient.errors import ConfigError, NSQError
 from nsqclient.runtime.files import sync_folder
 from nsqclient.spark.storage.local import make_durably, open_private, write_durably
 
-#: In the driver's folder, so that executors recognise it. Spark reads no file with a first dot.
+#: A file by which executors recognise the driver's folder. Spark ignores names with a first dot.
 _ID = ".nsqclient-id"
 
-#: Keeps rows, with their errors.
+#: Stores a record batch of failed rows, with the error of each row.
 Keep = Callable[[Any, Sequence[str]], None]
-#: Makes a JSON object of a row and its error.
+#: (row, error) -> a JSON object
 Line = Callable[[Mapping[str, Any], str], Mapping[str, Any]]
 
 
 def batch_name(default: str = "") -> str:
-    """Name the query and the batch of the task that runs; outside of queries, ``default``."""
+    """Name the query and batch of the current task; outside of queries, return ``default``."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
@@ -40,12 +40,10 @@ def batch_name(default: str = "") -> str:
 
 @dataclass(frozen=True)
 class FolderDeadLetters:
-    """Writes rows as JSON lines, a file for each task that has any; see :meth:`prepare`.
+    """Writes failed rows as JSON lines, one file for each task that has any. Pickles.
 
-    The name of a file has a digest of what is in it: a task that runs again writes the same file,
-    and parts of the source that one task reads (``files_per_batch``) never the same.
-
-    ``line`` makes a JSON object of a row and its error. It is pickled.
+    The name of a file contains a digest of its content. So a task that runs again replaces its own
+    file, and no other. Create it with :meth:`prepare`.
     """
 
     path: str
@@ -69,9 +67,10 @@ class FolderDeadLetters:
 
     @contextlib.contextmanager
     def open(self, batch_name: str) -> Iterator[Keep]:
-        """Keep rows of one task: a file when the block ends without an error.
+        """Keep rows of one task. The file appears when the block ends without an error.
 
-        ``batch_name`` is the same when the task runs again.
+        Args:
+            batch_name: a name that stays the same when the task runs again.
         """
         tmp = os.path.join(self.path, f".{batch_name}-{uuid.uuid4().hex}.tmp")
         digest = hashlib.sha256()
@@ -128,3 +127,21 @@ def _close(file: Any) -> None:
 
 def _text(value: Any) -> str:
     return base64.b64encode(value).decode() if isinstance(value, bytes) else str(value)
+
+
+def letter_of(row: Mapping[str, Any], error: str) -> dict[str, Any]:
+    """Return the fields of ``nsq_tail --json``, with ``channel`` and ``error``.
+
+    A body that is not UTF-8 is in ``body_base64``.
+    """
+    line = {
+        "topic": row["topic"], "channel": row["channel"], "id": row["message_id"],
+        "timestamp": row["timestamp_ns"], "attempts": row["attempts"], "nsqd": row["nsqd"],
+    }
+    body: bytes = row["body"]
+    try:
+        line["body"] = body.decode()
+    except UnicodeDecodeError:
+        line["body_base64"] = base64.b64encode(body).decode()
+    line["error"] = error
+    return line

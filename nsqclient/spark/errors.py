@@ -3,12 +3,12 @@
 ::
 
     NSQError
-    ├── LogError               the log cannot be used as it is: .url
+    ├── LogError               the log cannot be used: .url
     │   ├── LogInUseError      another query reads it
     │   ├── LogMismatchError   a checkpoint or a snapshot belongs to another topic or channel
-    │   └── DataLossError      segments that a batch needs are gone
+    │   └── DataLossError      segments that a batch needs are lost
     │       └── DamagedSegmentError  the bytes of a segment have changed: .damage
-    └── StorageError           its storage cannot be used, or did not answer: .url
+    └── StorageError           the storage cannot be used, or did not answer: .url
         ├── ObjectNotFoundError     the object does not exist: .key
         ├── StorageFullError        the disk is full: .missing
         └── StorageUnsuitableError  it replaces objects that exist
@@ -22,7 +22,7 @@ from nsqclient.errors import NSQError
 
 
 class _PlacedError(NSQError):
-    """An error at a URL. Its arguments are kept as they are, so that it pickles."""
+    """An error with a URL. ``args`` are the constructor's arguments, so that it can be pickled."""
 
     kind = ""
 
@@ -36,7 +36,7 @@ class _PlacedError(NSQError):
 
 
 class LogError(_PlacedError):
-    """The log cannot be used. ``url`` says which one."""
+    """The log at ``url`` cannot be used."""
 
     kind = "log"
 
@@ -50,7 +50,7 @@ class LogMismatchError(LogError):
 
 
 class DataLossError(LogError):
-    """Segments that a batch needs are gone: acknowledged messages are lost."""
+    """Segments that a batch needs are lost, with messages that were acknowledged to nsqd."""
 
 
 class DamagedSegmentError(DataLossError):
@@ -64,7 +64,7 @@ class DamagedSegmentError(DataLossError):
 
 
 class StorageError(_PlacedError):
-    """The storage cannot be used, or does not respond. ``url`` names it."""
+    """The storage at ``url`` cannot be used, or does not respond."""
 
     kind = "storage"
 

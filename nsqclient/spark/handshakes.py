@@ -25,12 +25,13 @@ def check_handshakes(
 ) -> None:
     """Negotiate with every nsqd, and close the connection.
 
-    Servers that cannot be reached are left out: that may change, and reading and writing retry it.
+    Unreachable servers are ignored, because readers and writers retry them.
 
     Args:
-        topic: whose nsqds are taken from nsqlookupds; empty: all nsqds that they know.
+        topic: ask the nsqlookupds for the nsqds of this topic; empty: for all nsqds.
 
-    Raises NegotiationError, ServerError or NotNSQError.
+    Raises:
+        NegotiationError, ServerError, NotNSQError: an nsqd rejects an option, or the client.
     """
     addresses = list(nsqds)
     for lookupd in lookupds:

@@ -1,8 +1,8 @@
-"""The options of the Spark data source: one table for reading and one for writing.
+"""The options of the Spark data source, to read and to write.
 
-Spark passes the options as text, and their names are not case-sensitive. A row of a table is a
-field of ``ReadOptions`` or ``WriteOptions``. Every option of :class:`nsqclient.Config` is accepted
-too, with its own name and notation. Imports neither pyspark nor pyarrow.
+Each field of ``ReadOptions`` and ``WriteOptions`` is one option. Spark passes options as text, and
+ignores the case of their names. Every option of :class:`nsqclient.Config` is accepted too, with its
+own name and notation. Imports neither pyspark nor pyarrow.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from nsqclient.version import __version__
 
 STREAM, BATCH, WRITE = "stream", "batch", "write"
 
-#: The columns of the rows that reading gives. ``timestamp`` alone would mean another type with
-#: spark.sql.timestampType=TIMESTAMP_NTZ.
+#: The columns of a row. ``timestamp_ltz``, because the meaning of ``timestamp`` depends on
+#: spark.sql.timestampType.
 ROW_DDL = (
     "topic string, channel string, nsqd string, message_id string, attempts int,"
     " timestamp timestamp_ltz, timestamp_ns bigint, body binary"
@@ -36,55 +36,34 @@ ROW_DDL = (
 CONFIG_DEFAULTS: dict[str, dict[str, Any]] = {
     "read": {
         "max_in_flight": 10_000,  # over all connections; nsqd caps each, at 2500 by default
-        "msg_timeout": 10.0,  # how long a crash of the driver keeps messages away
+        "msg_timeout": 10.0,  # after a crash of the driver, nsqd redelivers this much later
         "output_buffer_size": 65_536,
-        "output_buffer_timeout": 0.025,  # nsqd's minimum; it delays the last messages
+        "output_buffer_timeout": 0.025,  # nsqd's minimum
         "user_agent": f"nsqclient-spark/{__version__}",
     },
     "write": {"user_agent": f"nsqclient-spark/{__version__}"},
 }
 
-#: The end of the year 9999, in milliseconds since 1970: later ones are other units.
+#: The end of the year 9999, in milliseconds since 1970. Larger numbers have another unit.
 _LATEST_MS = 253_402_300_799_999
 
-#: Names of other data sources: what to write, or after "none: " why there is nothing like it.
+#: Options of other data sources -> the option to use instead.
 _HINTS = {
     "maxinflight": "max_in_flight; it is the total over all connections",
     "msgtimeoutms": "msg_timeout, a Go duration such as 10s",
-    "msgtimeout": "msg_timeout, a Go duration such as 10s",
     "path": "topic; the data source nsq has no path",
     "maxoffsetspertrigger": "maxMessagesPerTrigger",
     "minoffsetspertrigger": "maxTriggerDelayMs: a batch begins when it is full, or after that time",
-    "maxtriggerdelay": "maxTriggerDelayMs, in milliseconds",
     "startingoffsetsbytimestamp": "startingTimestamp, one for all nsqds",
     "endingoffsetsbytimestamp": "endingTimestamp, one for all nsqds, with mode=replay",
     "subscribe": "topic and channel",
     "subscribepattern": "topic: one query reads one topic",
     "assign": "topic and channel",
-    "maxrecordsperpartition": "minPartitions for more tasks, maxMessagesPerTrigger for fewer rows",
     "groupidprefix": "channel",
     "kafka.bootstrap.servers": "nsqd or lookupd",
     "kafka.group.id": "channel",
-    "kafka.client.id": "client_id",
-    "kafka.security.protocol": "tls_v1 (true)",
-    "kafka.sasl.jaas.config": "auth_secret",
-    "kafka.sasl.mechanism": "auth_secret",
-    "kafka.ssl.truststore.location": "tls_root_ca_file, a PEM file",
-    "kafka.ssl.keystore.location": "tls_cert and tls_key, PEM files",
-    "kafka.ssl.keystore.password": "tls_key_password",
-    "kafka.max.poll.records": "maxMessagesPerTrigger",
-    "kafka.fetch.max.bytes": "maxBytesPerTrigger",
-    "kafka.compression.type": "snappy or deflate (true)",
-    "kafka.batch.size": "batchSize, in messages, or batchBytes",
     "compression": "snappy or deflate (true)",
     "tls_config": "tls_root_ca_file, tls_cert and tls_key: an SSLContext cannot be given as text",
-    "includeheaders": "none: a message of NSQ has no headers",
-    "kafka.auto.offset.reset": "startingOffsets, which says where in the log to begin",
-    "kafka.enable.auto.commit": "none: what is in the log is finished at nsqd, and Spark's"
-                                " checkpoint has the rest",
-    "kafka.acks": "none: nsqd confirms every message that it has stored",
-    "kafka.enable.idempotence": "none: publishing to NSQ is at least once",
-    "kafka.transactional.id": "none: publishing to NSQ is at least once",
 }
 
 
@@ -94,13 +73,13 @@ Offset = Union[str, Mapping[str, int]]
 
 class SparkOption(NamedTuple):
     name: str  #: name of the option, in camel case
-    #: "text", "list" (comma), "int", "ms" (kept as seconds), "bool", "choice", "offset" (a choice,
-    #: or JSON of which the number is kept)
+    #: "text", "list" (separated by commas), "int", "ms" (stored as seconds), "bool", "choice",
+    #: "offset" (a choice, or an offset in JSON)
     kind: str
     default: Any
-    low: int | None  #: smallest value, as it is written; None: no limit
+    low: int | None  #: smallest value, in the unit of the option; None: no limit
     choices: tuple[str, ...]
-    sides: tuple[str, ...]  #: the sides that accept it: "stream", "batch", "write"
+    sides: tuple[str, ...]  #: where it is accepted: "stream", "batch", "write"
     help: str
 
 
@@ -203,7 +182,7 @@ class ReadOptions:
 
     @property
     def segment_rows(self) -> int:
-        """Maximum rows of a segment: half of max_in_flight, so nsqd sends while it is stored."""
+        """Maximum rows of a segment: half of max_in_flight, so that nsqd sends the other half."""
         return max(1, self.config.max_in_flight // 2)
 
     @property
@@ -251,7 +230,7 @@ def _table(cls: Any) -> dict[str, tuple[str, SparkOption]]:
 
 _TABLES = {"read": _table(ReadOptions), "write": _table(WriteOptions)}
 
-#: The tables for the manual, in order.
+#: The options in the order of the manual.
 READ_OPTIONS: list[SparkOption] = [row for _, row in _TABLES["read"].values()]
 WRITE_OPTIONS: list[SparkOption] = [row for _, row in _TABLES["write"].values()]
 
@@ -260,8 +239,7 @@ def read_options(options: Mapping[str, str], side: str) -> ReadOptions:
     """Check the options of ``readStream`` (``side`` "stream") or ``read`` ("batch").
 
     Raises:
-        ConfigError: an option is unknown (the nearest known one is named), belongs to the other
-            side, is missing or out of range.
+        ConfigError: an option is unknown, missing, invalid, or for another side.
     """
     found = ReadOptions(**_values("read", options, side))
     is_replay = side == BATCH and found.mode == "replay"
@@ -346,7 +324,7 @@ def _is_before(last: Offset | float | None, first: Offset | float | None) -> boo
 
 
 def check_storage(url: str) -> tuple[str, str]:
-    """Check the URL of a storage; return its scheme (``file``, ``s3``, ...) and the rest."""
+    """Check the URL of a storage; return its scheme (``file``, ``s3``, ``gs``, ``az``) and path."""
     if "://" not in url:
         if not os.path.isabs(url) or url.strip("/") == "":
             raise ConfigError(f"storage {url!r}: give an absolute path, such as /data/nsq-log, or a"
@@ -373,9 +351,9 @@ def check_storage(url: str) -> tuple[str, str]:
 
 
 def check_load(options: Mapping[str, str]) -> None:
-    """Check what ``load()`` is given, which does not say whether it is for a stream or a batch."""
+    """Check the options of ``load()``, which may be for a stream or a batch."""
     names = {name.strip().lower() for name in options}
-    if "provider" in names:  # which Spark adds
+    if "provider" in names:  # added by Spark
         raise ConfigError(
             "nsq keeps no tables, so CREATE TABLE does not work: write CREATE TEMPORARY VIEW name"
             " USING nsq OPTIONS (...)")
@@ -459,9 +437,7 @@ def _unknown(key: str, group: str) -> str:
     plain = name.replace("-", "_").replace("_", "")
     hint = _HINTS.get(name) or _HINTS.get(plain)
     if hint is not None:
-        what, is_none, why = hint.partition("none: ")
-        return (f"unknown option {key!r}: "
-                + (f"nsq has none like it: {why}" if is_none else f"use {what}"))
+        return f"unknown option {key!r}: use {hint}"
     if name.startswith("kafka."):
         return (f"unknown option {key!r}: nsq takes none of Kafka's;"
                 " docs/topics/spark-reference.rst lists what there is")
@@ -513,7 +489,7 @@ def _offset(row: SparkOption, text: str, log: str) -> Offset:
         found = json.loads(text)
     except ValueError:
         found = None
-    # An offset of Spark's checkpoint. Users may leave out what does not differ.
+    # An offset of Spark's checkpoint, of which only "shards" is required.
     if isinstance(found, dict) and found.keys() <= {"v", "log", "shards"} and (
         found.get("v", 2) == 2
     ):

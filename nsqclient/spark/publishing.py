@@ -1,11 +1,12 @@
-"""``df.write`` and ``df.writeStream``: each task publishes its rows with a ``Producer`` of its own.
+"""``df.write`` and ``df.writeStream``: each task publishes its rows with its own ``Producer``.
 
-At least once: when a task fails, or a batch is run again, rows that were published are published
-again. NSQ cannot undo a publish.
+At least once: NSQ cannot undo a publish, so a task or batch that runs again publishes its rows
+again.
 """
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import functools
 import logging
@@ -31,11 +32,11 @@ from nsqclient.spark.session import brief_errors
 logger: logging.Logger = logging.getLogger("nsqclient.spark")
 
 TOPIC, DEFER = "topic", "defer_ms"
-#: The error for an ordered topic: a publish would name its own arguments.
+#: Replaces the hint of the producer's error, which names arguments that Spark's sink does not have.
 _NO_KEYS = (": Spark's sink has no column for keys; publish to a topic that is not ordered, or with"
             " a Producer in foreachPartition")
 
-#: Types of columns, as Spark's ``simpleString`` calls them.
+#: Names of types in Spark's ``simpleString``.
 _BODY_TYPES = ("binary", "string")
 _DEFER_TYPES = ("tinyint", "smallint", "int", "bigint")
 
@@ -72,7 +73,7 @@ def check_columns(columns: Sequence[tuple[str, str]], options: WriteOptions) -> 
             " where rows have their own")
     has_topic = TOPIC in types and body != TOPIC
     if has_topic and options.topic:
-        # Either could be meant, and the wrong one may publish a topic into itself without end.
+        # The wrong one of the two may publish a topic into itself without end.
         raise ConfigError(
             f"both the option topic ({options.topic}) and a column topic are given: drop one")
     if not has_topic and not options.topic:
@@ -94,7 +95,7 @@ class RowPublisher:
         self._producer = producer
         self._options = options
         self._columns = columns
-        self._keep = keep  # takes the rows without a body
+        self._keep = keep  # stores the rows without a body
         self._waiting: dict[str, list[bytes]] = {}
         self._sizes: dict[str, int] = {}
         self._deferred: list[Future[Any]] = []
@@ -103,10 +104,10 @@ class RowPublisher:
         self.skipped: int = 0  #: rows without a body
 
     def add(self, batch: Any) -> None:
-        """Publish an Arrow record batch, except the rows of the last, incomplete MPUB.
+        """Publish an Arrow record batch. The rows of an incomplete MPUB wait for the next call.
 
         Raises:
-            InvalidMessageError, InvalidTopicError: a row cannot be published; it is named.
+            InvalidMessageError, InvalidTopicError: a row cannot be published.
             PublishError: nsqd did not store messages.
         """
         import pyarrow as pa
@@ -156,7 +157,7 @@ class RowPublisher:
         return self._published + len(self._deferred)
 
     def _set_aside(self, batch: Any, bodies: list[bytes | None]) -> None:
-        """Refuse, skip or keep the rows of a batch that have no body."""
+        """Refuse, skip or keep the rows without a body."""
         import pyarrow as pa
 
         if self._options.empty_bodies == "skip":
@@ -176,7 +177,7 @@ class RowPublisher:
         waiting = self._waiting.setdefault(topic, [])
         size = self._sizes.get(topic, 4)
         for body in bodies:
-            cost = len(body) + 4  # its length is sent before it
+            cost = len(body) + 4  # with its length
             if waiting and (len(waiting) >= most or size + cost > limit):
                 self._send(topic)
                 size = 4
@@ -212,7 +213,7 @@ class _Publishing:
     def __init__(self, options: WriteOptions, schema: Any) -> None:
         self._options = options
         self._columns = columns_of(schema, options)
-        self._name = uuid.uuid4().hex  # of this write, in all its tasks
+        self._name = uuid.uuid4().hex  # of this write, the same in all its tasks
         self._letters = (
             FolderDeadLetters.prepare(
                 options.dead_letter_path, functools.partial(_letter, options.topic))
@@ -228,7 +229,7 @@ class _Publishing:
     def commit(
         self, messages: list[WriterCommitMessage | None], batchId: int | None = None
     ) -> None:
-        """Log the number of messages: every task of the write, or of the batch, has ended well."""
+        """Log the number of messages. Spark calls this after the success of every task."""
         logger.info("%s: published %s", _name(batchId), counted(_total(messages), "message"))
         skipped = sum(one.skipped for one in messages if isinstance(one, Published))
         if skipped:
@@ -240,7 +241,7 @@ class _Publishing:
     def abort(
         self, messages: list[WriterCommitMessage | None], batchId: int | None = None
     ) -> None:
-        """Log that a task has failed. Messages of other tasks stay, and come again."""
+        """Log that a task has failed. The published messages of other tasks stay."""
         logger.warning(
             "%s failed after it had published %s of %s", _name(batchId),
             counted(_total(messages), "message"),
@@ -272,7 +273,7 @@ def publish(
 ) -> Published:
     """Publish record batches and wait for nsqd's responses.
 
-    Without rows the first task of a job connects all the same: a rejected option is an error.
+    If there are no rows, the first task of a job still connects, to find options that nsqd rejects.
     """
     with Producer(
         options.nsqd, lookupd_http_addresses=options.lookupd, config=options.config,
@@ -287,7 +288,7 @@ def publish(
 
 
 def _letter(topic: str, row: Mapping[str, Any], error: str) -> dict[str, Any]:
-    """Return the dead letter of a row. Equal rows of two tasks differ in their partition."""
+    """Make the dead letter of a row. The partition makes equal rows of two tasks different."""
     return {"topic": topic or row[TOPIC], "partition": _task_number(), "error": error, "row": row}
 
 
@@ -304,3 +305,24 @@ def _total(messages: Sequence[WriterCommitMessage | None]) -> int:
 
 def _name(batch: int | None) -> str:
     return "write" if batch is None else f"batch {batch}"
+
+
+@dataclass(frozen=True)
+class TopicDeadLetters:
+    """Publishes failed rows to the topic of ``options``. A task that runs again repeats them."""
+
+    options: WriteOptions
+
+    @contextlib.contextmanager
+    def open(self, batch_name: str) -> Iterator[Keep]:
+        """Keep rows of one task. They are published before the block ends without an error."""
+        options = self.options
+        with Producer(  # opens no socket before its first publish
+            options.nsqd, lookupd_http_addresses=options.lookupd, config=options.config,
+        ) as producer:
+            publisher = RowPublisher(producer, options, Columns("body", False, False))
+            yield lambda batch, errors: publisher.add(batch.select(["body"]))
+            publisher.finish()
+
+    def describe(self) -> str:
+        return f"published to {self.options.topic}"

@@ -1,9 +1,9 @@
-"""A segment, an Arrow IPC file of one record batch, and its conversion to Spark's rows.
+"""Segments, which are Arrow IPC files with one record batch, and their conversion to Spark's rows.
 
-Written once, by owners, which are short of time, and read by many: so a segment has only what
-differs from row to row, and readers add the rest. The metadata of its schema, which Arrow writes at
-both ends of the file, say which writer wrote it, and the CRC-32 of the whole file,
-computed with eight zeros in its place. So any tool that reads Arrow reads a segment.
+Writing must be fast, so a segment has only the columns that differ from row to row; readers add the
+others. The metadata of its schema contain the writer and a CRC-32 of the whole file, computed with
+eight zeros in place of the checksum. Arrow writes the metadata at both ends of the file. Any tool
+that reads Arrow files can read a segment.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _SCHEMA = pa.schema([
     ("timestamp_ns", pa.int64()),
     ("body", pa.binary()),
 ])
-#: The rows as Spark is given them; it accepts exactly these.
+#: The schema of Spark's rows. Spark accepts no other types.
 ROWS = pa.schema([
     ("topic", pa.string()), ("channel", pa.string()), ("nsqd", pa.string()),
     ("message_id", pa.string()), ("attempts", pa.int32()),
@@ -42,17 +42,18 @@ ROWS = pa.schema([
 _SEAL = re.compile(rb"nsq-writer:([0-9a-f]{32}) nsq-crc:([0-9a-f]{8})")
 _CRC = 8  # characters
 
-#: Bytes of a row beside its body: the columns of fixed width, and the end of the body.
+#: Bytes of a row without its body: the columns of fixed width, and the body's offset.
 ROW_BYTES = 4 + 16 + 4 + 8 + 4
-#: Bytes of the rows of a segment, at most, save for a single larger message.
+#: Maximum bytes of the rows of a segment. A larger message gets a segment of its own.
 SEGMENT_BYTES = 8 * 1024 * 1024
 
 
 class Rows:
     """Messages by column, at least one. Immutable.
 
-    Built by the reader that has received them, while they are in its processor's cache. Of plain
-    bytes: pyarrow would release the interpreter lock for each column, and wait for it again.
+    The reader thread that has received the messages builds it, while they are in the processor's
+    cache. It uses plain bytes, because pyarrow would release and await the interpreter lock for
+    each column.
     """
 
     __slots__ = ("ids", "attempts", "timestamps", "lengths", "bodies")
@@ -63,9 +64,9 @@ class Rows:
     ) -> None:
         self.ids = ids
         self.attempts = attempts
-        self.timestamps = timestamps  #: as int64
-        self.lengths = lengths  #: lengths of the bodies, as int32
-        self.bodies = bodies  #: one after the other
+        self.timestamps = timestamps  #: int64 each
+        self.lengths = lengths  #: lengths of the bodies, int32 each
+        self.bodies = bodies  #: joined
 
     @classmethod
     def of(cls, messages: Sequence[RawMessage]) -> Rows:
@@ -114,9 +115,11 @@ def encode_segment(
     topic: str, channel: str, parts: Sequence[tuple[str, Rows]],
     writer: str = "0" * 32, owner: str = "",
 ) -> bytearray:
-    """Build the bytes of a segment from (nsqd address, messages), in order.
+    """Build a segment from pairs of an nsqd and its messages.
 
-    ``writer`` has 32 hexadecimal digits that no other writer has; ``owner`` is its process.
+    Args:
+        writer: the unique name of the writer, 32 hexadecimal digits.
+        owner: the writer's process.
     """
     nsqds = list(dict.fromkeys(nsqd for nsqd, _ in parts))
     numbers = b"".join([pack("<i", nsqds.index(nsqd)) * len(rows) for nsqd, rows in parts])
@@ -149,7 +152,7 @@ def _write(sink: Any, batch: Any) -> None:
 
 
 def _array(kind: pa.DataType, rows: int, *buffers: bytes) -> pa.Array:
-    """Build an array of buffers: ``pa.array`` and ``pa.scalar`` would import pandas, for 0.3 s."""
+    """Build an array from buffers: ``pa.array`` would import pandas, which takes 0.3 s."""
     return pa.Array.from_buffers(kind, rows, [None, *map(pa.py_buffer, buffers)])
 
 
@@ -165,14 +168,14 @@ def _repeat(text: bytes, rows: int) -> pa.Array:
 
 
 def _seal(data: bytearray) -> None:
-    """Put the checksum of a file into both places that are kept for it."""
+    """Write the checksum of a file into both of its places."""
     checksum = b"%08x" % zlib.crc32(data)
     for place in _places(data):
         data[place:place + _CRC] = checksum
 
 
 def _places(data: Any) -> list[int]:
-    """The two positions of the checksum: the first and last match. Empty if they are missing."""
+    """Find the two positions of the checksum. Returns an empty list if one is missing."""
     first, last = data.find(b"nsq-writer:"), data.rfind(b"nsq-writer:")
     found = [_SEAL.match(data, place) for place in (first, last) if place >= 0]
     places = [match.start(2) for match in found if match is not None]
@@ -203,17 +206,17 @@ def _find_damage(data: bytes) -> str:
 
 @functools.lru_cache(maxsize=1000)
 def warn_of_loss(url: str, text: str) -> None:
-    """Log a loss once in this process: tasks read a segment again and again."""
+    """Log a loss, once in a process, because several tasks may read the same segment."""
     logger.warning("log %s %s; continuing because of failOnDataLoss=false", url, text)
 
 
 def read_rows(data: Any) -> Any:
-    """Read a segment, whose bytes were checked, as a RecordBatch of Spark's rows."""
+    """Convert a checked segment to a RecordBatch of Spark's rows."""
     batch = pa.ipc.open_file(data).get_batch(0)
     rows = batch.num_rows
     nsqd, ids, attempts, timestamps, bodies = batch.columns
     metadata = batch.schema.metadata
-    # Not checked: an id that is not text must not make the other messages unreadable.
+    # Unchecked, so that an id that is not text does not make the segment unreadable.
     texts = ids.cast(pa.string(), safe=False)
     micros = timestamps.view(pa.timestamp("ns", tz="UTC")).cast(ROWS.field("timestamp").type, False)
     return pa.record_batch(
@@ -234,7 +237,7 @@ class SegmentIds(NamedTuple):
 
 
 def read_ids(data: Any) -> SegmentIds:
-    """Read the ids of a segment, whose bytes were checked."""
+    """Read the ids of a checked segment."""
     batch = pa.ipc.open_file(data).get_batch(0)
     ids: dict[str, list[bytes]] = {}
     for nsqd, message_id in zip(batch.column(0).to_pylist(), batch.column(1).to_pylist()):

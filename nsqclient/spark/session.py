@@ -1,33 +1,29 @@
-"""The needs of a session: PySpark's version, the Python of its workers, no tables; and errors
-that a user can read."""
+"""Checks of a session (PySpark's version, the Python of its workers), and short error texts."""
 
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from nsqclient.errors import ConfigError, NSQError
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-#: The first with every class of the sink, of peeks and of drains.
+#: The first version of PySpark with the classes for sinks and batch reads.
 _OLDEST = (4, 1)
-#: The first version in which a source can limit its batches, and end (``availableNow``).
+#: The first version in which a source can limit its batches and support ``availableNow``.
 _STREAMING = (4, 2)
-#: The imports of a worker.
+#: Modules that a worker must be able to import.
 _IMPORTS = "import nsqclient, pyarrow"
 _OUR_ERROR = re.compile(r"\bnsqclient\.[\w.]*Error: (.+)")
-_NO_TABLES = ("does not work with nsq, which keeps no tables: write"
-              " df.write.format('nsq').mode('append').options(...).save()")
-#: Seconds; on a cold disk the imports take some.
+#: Seconds for these imports, which are slow from a cold disk.
 _CHECK_TIMEOUT = 60.0
 
 
@@ -41,8 +37,9 @@ def check_version(version: str, *, streams: bool = False) -> None:
 def choose_python(context: SparkContext, is_local: bool) -> None:
     """Ensure that Spark's Python processes can import nsqclient.
 
-    Without ``PYSPARK_PYTHON`` they run the first ``python3`` on the path. On one machine they run
-    this program's Python instead; elsewhere it is checked here, as the driver starts some too.
+    Without ``PYSPARK_PYTHON``, Spark would run the first ``python3`` on the path. In local mode, it
+    is told to run the Python of this program instead. On a cluster, this checks the Python that the
+    driver's own processes run.
     """
     if is_local and "PYSPARK_PYTHON" not in os.environ:
         context.pythonExec = sys.executable
@@ -75,9 +72,9 @@ def check_python(python: str, sent: Sequence[str] = ()) -> None:
 
 @contextlib.contextmanager
 def brief_errors() -> Iterator[None]:
-    """Let Spark's exception begin with our error, not with a traceback of Spark's own process.
+    """Let Spark's exception begin with an NSQError, not with a traceback of Spark's process.
 
-    This process ends with the error, so no other traceback is hidden.
+    The process ends with this error, so no other traceback is hidden.
     """
     try:
         yield
@@ -87,41 +84,8 @@ def brief_errors() -> Iterator[None]:
 
 
 def reason_of(error: Exception | str) -> str:
-    """Find the useful sentence in Spark's exception, or its text: our error, or the first line."""
+    """Extract the useful sentence of Spark's exception: an NSQError in it, or its first line."""
     text = str(error)
     ours = _OUR_ERROR.findall(text)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return str(ours[-1]) if ours else (lines or [type(error).__name__])[0]
-
-
-def refuse_tables() -> None:
-    """Make ``saveAsTable`` and ``writeTo(...).using`` refuse the format ``nsq``. Idempotent.
-
-    Spark would publish the rows and then keep a table that nobody can read; a data source in
-    Python does not learn that its rows are for a table.
-    """
-    from pyspark.sql.readwriter import DataFrameWriter, DataFrameWriterV2
-
-    save = DataFrameWriter.saveAsTable
-    if hasattr(save, "_refuses_nsq"):
-        return
-
-    @functools.wraps(save)
-    def save_as_table(
-        self: DataFrameWriter, name: str, format: str | None = None, *args: Any, **options: Any
-    ) -> None:
-        if (format or self._jwrite.source()).lower() == "nsq":
-            raise ConfigError(f"saveAsTable {_NO_TABLES}")
-        save(self, name, format, *args, **options)
-
-    use = DataFrameWriterV2.using
-
-    @functools.wraps(use)
-    def using(self: DataFrameWriterV2, provider: str) -> DataFrameWriterV2:
-        if provider.lower() == "nsq":
-            raise ConfigError(f"writeTo {_NO_TABLES}")
-        return use(self, provider)
-
-    save_as_table._refuses_nsq = True  # type: ignore[attr-defined] # marks the wrapper
-    DataFrameWriter.saveAsTable = save_as_table  # Spark has no hook
-    DataFrameWriterV2.using = using

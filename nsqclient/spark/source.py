@@ -1,4 +1,4 @@
-"""``NsqDataSource``: what Spark knows as the format ``nsq``."""
+"""``NsqDataSource``: the format ``nsq``."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 
 class NsqDataSource(DataSource):
-    """NSQ as a data source, to read and to write. For the guarantees see docs/spark."""
+    """NSQ as a data source, to read and to write; see ``docs/topics/spark.rst``."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         super().__init__(options)
-        # Spark makes one instance for each load() and pickles it: all actions share the name.
+        # Spark makes and pickles one instance for each load(), so all its actions share this name.
         self._load = f"{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:8]}"
 
     @classmethod
@@ -33,7 +33,7 @@ class NsqDataSource(DataSource):
 
     @brief_errors()
     def schema(self) -> str:
-        """The columns of a row. Spark asks in ``load()``, so options are checked there."""
+        """The columns of a row. ``load()`` calls this, so it checks the options."""
         check_load(self.options)
         return ROW_DDL
 
@@ -46,7 +46,7 @@ class NsqDataSource(DataSource):
         return NsqBatchReader(options, self._load)
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:
-        """With a wrong option a reader that fails, since Spark would hide an error here."""
+        """If an option is wrong, return a reader that fails: Spark would hide an error here."""
         try:
             check_version(pyspark.__version__, streams=True)
             options = read_options(self.options, STREAM)
@@ -69,7 +69,7 @@ class NsqDataSource(DataSource):
         from nsqclient.spark.publishing import NsqStreamWriter, check_appends
 
         check_appends(overwrite)
-        # Spark hands its own option over with ours.
+        # Spark passes its own option too.
         options = {
             name: value for name, value in self.options.items()
             if name.lower() != "checkpointlocation"}
@@ -77,10 +77,10 @@ class NsqDataSource(DataSource):
 
 
 class FailedStreamReader(DataSourceStreamReader):
-    """Raises an error in the first call, whichever that is.
+    """Raises an error in its first call.
 
-    PySpark calls ``stop()`` of the reader even if ``streamReader()`` has raised, and its own
-    UnboundLocalError would be the last line of a long text.
+    If ``streamReader()`` itself raised it, PySpark would still call ``stop()`` of the reader, and
+    show its own UnboundLocalError.
     """
 
     def __init__(self, error: NSQError) -> None:

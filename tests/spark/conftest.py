@@ -30,7 +30,7 @@ LIMIT = 900
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what uses the session: it runs in a process of its own, which the JVM talks to."""
+    """Let all tests that use the session run in one process, which the JVM talks to."""
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
@@ -39,7 +39,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True)
 def leak_guard(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Fail a test that leaves something behind; with Spark, which keeps sockets, only threads."""
+    """Fail a test that leaks; with Spark, which keeps sockets, only if it leaks threads."""
     if "storage_kind" in request.fixturenames:
         request.getfixturevalue("storage_server")  # stays for other tests
     before = take_snapshot()
@@ -52,7 +52,7 @@ def leak_guard(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def signals() -> Iterator[None]:
-    """Readers and ingest processes take signals; run in our process, they give them back."""
+    """Restore the signal handlers that readers and ingests have replaced in this process."""
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     yield
     for number, handler in before.items():
@@ -61,7 +61,7 @@ def signals() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def quick_jvms() -> Iterator[None]:
-    """Every driver that a test starts compiles quickly rather than well: it lives for seconds."""
+    """Let every JVM of a test compile quickly rather than well, because it lives for seconds."""
     with pytest.MonkeyPatch.context() as patch:
         given = os.environ.get("SPARK_SUBMIT_OPTS", "")
         patch.setenv("SPARK_SUBMIT_OPTS", f"{given} {FAST_START}".strip())
@@ -146,7 +146,7 @@ def start_receiver(leak_guard: None) -> Iterator[Callable[..., Any]]:
 
 @pytest.fixture
 def cluster(leak_guard: None, tmp_path: Path) -> Iterator[tuple[Nsqd, dict[str, str]]]:
-    """An nsqd with orders and events, registered; gives what stands for the pages' places."""
+    """An nsqd with orders and events, registered; returns the values of the pages' placeholders."""
     with Nsqlookupd() as lookupd, Nsqd(lookupd_tcp_addresses=[lookupd.tcp_address]) as nsqd:
         nsqd.publish_many("orders", ORDERS)
         nsqd.publish_many("events", ORDERS)
@@ -164,14 +164,14 @@ def s3_endpoint() -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def storage_servers() -> Iterator[tuple[contextlib.ExitStack, dict[str, StorageServer]]]:
-    """The servers that tests have started, by their kind, and what ends them."""
+    """The started storage servers by kind, and the exit stack that ends them."""
     with contextlib.ExitStack() as stack:
         yield stack, {}
 
 
 @pytest.fixture(params=["file", pytest.param("s3", marks=pytest.mark.long)])
 def storage_kind(request: pytest.FixtureRequest) -> str:
-    """Each kind, the slower one in the longer tests: ``storage/`` always has both."""
+    """Each kind; the slower one only in the longer tests, because ``storage/`` always has both."""
     kind: str = request.param
     return kind
 

@@ -30,7 +30,7 @@ LIMIT = 480.0
 
 
 class JobEndedError(AssertionError):
-    """A job has ended by itself, too early; the text has the last lines of its log."""
+    """A job has ended too early; the text has the last lines of its log."""
 
 
 def each_process() -> Iterator[tuple[int, list[str]]]:
@@ -40,7 +40,7 @@ def each_process() -> Iterator[tuple[int, list[str]]]:
 
 
 class Job:
-    """A run of ``stream_job.py`` in a session of its own, and perhaps in a folder of its own."""
+    """A run of ``stream_job.py`` in its own session, and optionally its own folder."""
 
     def __init__(self, folder: Path | None = None, **settings: Any) -> None:
         self._start([sys.executable, str(PROGRAM), json.dumps(settings)], folder)
@@ -83,7 +83,7 @@ class Job:
         return "".join(self._log[-40:])
 
     def processes(self) -> list[int]:
-        """Every process of the job: Spark's workers leave its group, but not its session."""
+        """Every process of the job. Spark's workers leave its group, but not its session."""
         return [pid for pid, fields in each_process()
                 if int(fields[3]) == self._process.pid and fields[0] != "Z"]
 
@@ -107,7 +107,7 @@ class Job:
             self.close()
 
     def why_ended(self) -> str:
-        """Return the last line of why it has ended by itself; empty: it runs."""
+        """Return the last line of the log if the job has ended by itself, otherwise ""."""
         if self._process.poll() is None:
             return ""
         self._reader.join(10)
@@ -124,7 +124,7 @@ class Job:
 
 
 class Ingest(Job):
-    """A run of ``nsqclient spark ingest``, in a session of its own."""
+    """A run of ``nsqclient spark ingest`` in its own session."""
 
     def __init__(self, *words: str, folder: Path | None = None) -> None:
         self._start(

@@ -4,7 +4,7 @@ import pickle
 from typing import Any
 
 from nsqclient import Producer
-from nsqclient.spark.ingest.known_ids import Claim
+from nsqclient.spark.known_ids import Claim
 from nsqclient.spark.segment import Rows, check_segment, read_rows
 from nsqclient.spark.shards.names import ShardKeys
 from nsqclient.spark.shards.shard_log import ShardLog
@@ -16,7 +16,7 @@ def message_id(number: int) -> bytes:
 
 def put(log: ShardLog, nsqd: str, numbers: Any, conn: str = "c-0", window: int = 2500,
         ) -> list[int]:
-    """Store messages as the writer thread of an ingest does; return the stored ones."""
+    """Store messages as the writer thread of an ingest does; return the stored messages."""
     numbers, copies = list(numbers), []
     while True:
         claims = []
@@ -69,7 +69,7 @@ def counts(server: Any) -> tuple[int, int]:
 
 
 def bodies(reader: Any, start: Any, end: Any) -> list[int]:
-    """What executors read of a batch, through pickle as Spark does it."""
+    """The bodies that executors read of a batch. The reader is pickled, as by Spark."""
     far = pickle.loads(pickle.dumps(reader))
     return [int(body) for partition in reader.partitions(start, end)
             for batch in far.read(pickle.loads(pickle.dumps(partition)))

@@ -14,7 +14,7 @@ ORDERS = [
 
 
 def run(spark: Any, cluster: Any, text: str, **names: Any) -> dict[str, Any]:
-    """Run a block in the session; return its names. It reads the waiting messages, and ends."""
+    """Run a block in the session until its queries end; return its names."""
     for usual, here in {
         **cluster[1], 'processingTime="30 seconds"': "availableNow=True",
         'orders-checkpoint")': 'orders-checkpoint", available_now=True)',

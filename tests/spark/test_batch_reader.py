@@ -9,7 +9,7 @@ from nsqclient.producer.producer import Producer
 from nsqclient.spark.reading import batch_reader
 from nsqclient.spark.reading.batch_reader import NsqBatchReader
 from nsqclient.spark.errors import LogInUseError, LogMismatchError
-from nsqclient.spark.ingest.writer import split_segment
+from nsqclient.spark.ingest import split_segment
 from nsqclient.spark.options import read_options
 from nsqclient.spark.reading.batch_reader import peek
 from nsqclient.spark.shards import reader_claim
@@ -47,7 +47,7 @@ def test_a_peek_requeues_every_message(server, texts):
 
 
 def test_a_peek_gives_all_that_uneven_nsqds_have(server_factory, texts):
-    """One of two may have nearly all; each message is delivered once."""
+    """One of two nsqds may have nearly all messages."""
     servers = [server_factory(), server_factory()]
     for server, count in zip(servers, (90, 10)):
         publish(server, count)
@@ -60,7 +60,7 @@ def test_a_peek_gives_all_that_uneven_nsqds_have(server_factory, texts):
 
 
 def test_a_peek_waits_for_every_nsqd_where_the_depth_is_unknown(texts):
-    """The peek ends after silence, but not while an nsqd has just begun to send."""
+    """It ends after a silence, but not while an nsqd has just begun to send."""
     with Nsqd() as one, Nsqd() as other:
         for server, count in ((one, 30), (other, 5)):
             with Producer([server.tcp_address]) as producer:
@@ -71,7 +71,7 @@ def test_a_peek_waits_for_every_nsqd_where_the_depth_is_unknown(texts):
 
 
 def test_a_peek_at_large_messages_makes_tasks_that_fit(server, texts, monkeypatch):
-    """A thousand of 1 MiB would be more than Spark sends with a task."""
+    """A thousand messages of 1 MiB exceed what Spark sends with a task."""
     monkeypatch.setattr(batch_reader, "split_segment", lambda parts: split_segment(
         parts, most_bytes=100))
     publish(server, 50)
@@ -90,7 +90,7 @@ def test_a_peek_at_a_channel_in_use_is_refused(server, texts):
 
 
 def test_a_drain_takes_max_messages_and_keeps_them(server, texts, storage):
-    """Exactly maxMessages; the rest of the channel by the next one; again by name."""
+    """The next drain takes the others. A snapshot can be loaded again by its name."""
     publish(server, 500)
     texts |= {"mode": "drain", "storage": storage}
     first = batch_rows(texts, "one", maxMessages="120")
@@ -104,7 +104,7 @@ def test_a_drain_takes_max_messages_and_keeps_them(server, texts, storage):
 
 
 def test_a_snapshot_is_read_again_and_not_filled_twice(server, texts, storage):
-    """A drain each night under one name would give the first night's rows for ever."""
+    """Otherwise a nightly drain with a fixed name would return the first night's rows."""
     publish(server, 5)
     texts |= {"storage": storage, "snapshot": "one"}
     first = batch_rows(texts, mode="drain")
@@ -118,7 +118,6 @@ def test_a_snapshot_is_read_again_and_not_filled_twice(server, texts, storage):
 
 
 def test_a_snapshot_of_another_topic_is_refused(server, texts, storage):
-    """Reading it would return no rows."""
     publish(server, 5)
     texts |= {"storage": storage, "snapshot": "one"}
     batch_rows(texts, mode="drain")

@@ -31,7 +31,7 @@ def texts(server, tmp_path):
         read_options({**texts, "mode": "drain"}, "batch"), "s").partitions(),
 ], ids=["stream", "peek", "drain"])
 def test_a_read_of_an_empty_channel_fails_without_tls(texts, read):
-    """An empty DataFrame would look right."""
+    """An empty DataFrame would look correct."""
     with pytest.raises(NegotiationError, match=NOT_GRANTED):
         read(texts)
 
@@ -42,7 +42,7 @@ def rows(*bodies):
 
 @pytest.mark.parametrize("bodies", [(), (b"x",)])
 def test_a_write_fails_without_tls(server, bodies):
-    """With rows or without, and not only after the time to publish."""
+    """Immediately, and even without rows."""
     options = write_options({"nsqd": server.tcp_address, "topic": "t", **TLS})
     with pytest.raises(NSQError, match=NOT_GRANTED):
         publish(rows(*bodies), options, Columns("body", False, False))

@@ -20,7 +20,7 @@ from tests.support.waiting import wait_until
 
 
 class Context:
-    """Stands for Spark's: runs tasks in threads, once ``start`` is set."""
+    """Stands for Spark's context: runs tasks in threads."""
 
     def __init__(self, error=None, is_pickled=True):
         self.error = error
@@ -70,7 +70,7 @@ class Context:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    """Heartbeats, and repetitions, at once."""
+    """Let heartbeats and retries happen immediately."""
     monkeypatch.setattr(membership, "INTERVAL", 0.05)
     monkeypatch.setattr(module, "_RETRY_DELAY", 0.0)
 
@@ -119,7 +119,7 @@ def test_a_job_that_ends_by_itself_has_its_reason(options):
 
 
 def test_tasks_that_do_not_end_are_cancelled(options, monkeypatch, caplog):
-    """As if the storage did not say that the job has ended."""
+    """The storage cannot tell them that the job has ended."""
     monkeypatch.setattr(module, "_JOB_STOP_TIMEOUT", 1.0)
     context = Context(is_pickled=False)
     job = job_of(options, context, 1)
@@ -144,7 +144,7 @@ def test_a_task_without_storage_fails_and_says_why(options, tmp_path, caplog):
 
 
 def test_a_task_logs_to_the_stderr_of_its_executor(monkeypatch, capsys):
-    """Once, although Spark uses a process for many tasks; or where logging is set up, there."""
+    """Only once in a process, which runs many tasks, and not if logging is set up there."""
     root = logging.getLogger("nsqclient")
     level, propagate = root.level, root.propagate
     root.propagate = False

@@ -47,7 +47,7 @@ def publish(cluster, partitions, count, first=0):
 
 @pytest.fixture
 def stored_rows(texts):
-    """Return (source, message id, body) of every row in the logs, in order; a source has a log."""
+    """Return (source, message id, body) of every row in the logs, in order."""
     store = open_store(texts["storage"])
 
     def read():
@@ -80,7 +80,7 @@ def by_partition(rows):
 @pytest.mark.parametrize("mode", [LookupdMode.NORMAL, LookupdMode.NO_COORDINATOR])
 @pytest.mark.parametrize("kind", [{}, {"ordered": True}, {"extended": True}])
 def test_every_partition_is_read_in_order(cluster, receive, mode, kind, stored_rows, has_rows):
-    """As nsqlookupd says, or else nsqd's refusal; ids are texts that grow."""
+    """nsqlookupd or nsqd's refusal says that the topic is ordered. Ids are increasing texts."""
     for lookupd in cluster.nsqlookupds:
         lookupd.set_mode(mode)
     cluster.create_topic("t", 3, channels=["c"], **kind)
@@ -103,7 +103,7 @@ def test_every_partition_is_read_in_order(cluster, receive, mode, kind, stored_r
 def test_a_moved_leader_costs_nothing_and_no_copies(
     cluster, receive, ordered, stored_rows, has_rows
 ):
-    """Ids survive the move: stored messages that were not finished are recognised."""
+    """Ids stay the same, so stored messages that were not finished are recognised."""
     cluster.create_topic("t", 2, replicas=2, ordered=ordered, channels=["c"])
     receive()
     for step in range(4):
@@ -131,7 +131,7 @@ def test_a_drain_takes_what_is_there_and_ends(cluster, receive, texts, stored_ro
 
 
 def test_an_nsqd_that_is_given_by_its_address_is_refused(cluster, receive):
-    """Only a part of the messages would come; the query ends."""
+    """Only some of the messages would arrive."""
     cluster.create_topic("t", 2, channels=["c"])
     receiver = receive(nsqd=cluster.nsqds[0].tcp_address, lookupd="")
     with pytest.raises(PartitionError, match="give lookupd_http_addresses"):
@@ -139,7 +139,7 @@ def test_an_nsqd_that_is_given_by_its_address_is_refused(cluster, receive):
 
 
 def test_shards_are_partitions_or_nsqds():
-    """Even a partition without a leader at the moment."""
+    """Including a partition without a leader."""
     assert shards_of(TopicRoutes(("n:1", "n:2"))) == ["n:1", "n:2"]
     led = TopicRoutes(partitions={1: "n:1"}, meta=TopicMeta(2), is_partitioned=True)
     assert shards_of(led) == ["partition-0", "partition-1"]
@@ -148,7 +148,7 @@ def test_shards_are_partitions_or_nsqds():
 
 
 def test_a_peek_gives_all_that_uneven_partitions_have_and_takes_nothing(cluster, texts):
-    """Held messages use up the RDY of their partition, not of another one."""
+    """Held messages use up the RDY of their own partition only."""
     counts = [1, 2, 40, 0, 7, 150]
     cluster.create_topic("t", 6, channels=["c"])
     for partition, count in enumerate(counts):
@@ -164,7 +164,7 @@ def test_a_peek_gives_all_that_uneven_partitions_have_and_takes_nothing(cluster,
 
 
 def test_a_peek_for_one_row_finds_it_in_any_partition(cluster, texts):
-    """Each partition gets RDY at once."""
+    """Each partition gets RDY immediately."""
     cluster.create_topic("t", 6, channels=["c"])
     cluster.publish("t", 5, b"x")
     del texts["storage"]
@@ -173,7 +173,7 @@ def test_a_peek_for_one_row_finds_it_in_any_partition(cluster, texts):
 
 
 def test_a_peek_at_an_ordered_topic_is_refused(cluster, texts):
-    """The peek would see one message of each partition. The error says what to do."""
+    """It would see one message of each partition."""
     cluster.create_topic("t", 1, ordered=True, channels=["c"])
     del texts["storage"]
     with pytest.raises(PartitionError, match="mode=drain"):
@@ -185,7 +185,7 @@ def test_an_id_is_the_internal_id_as_text():
 
 
 def test_the_depth_by_nsqd_is_unknown(cluster):
-    """``nsqclient spark status`` shows no number that means something else: bytes, for example."""
+    """The number of the partitioned nsqd has another meaning, such as bytes."""
     cluster.create_topic("t", 2, channels=["c"])
     publish(cluster, 2, 3)
     sources = NsqdSources([], cluster.lookupd_http_addresses)

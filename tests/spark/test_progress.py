@@ -37,7 +37,7 @@ def test_a_batch_is_one_line_with_its_lag():
     ({**LAG, "disk_full": True}, "STORAGE FULL"),
 ])
 def test_the_lag_is_read_as_an_object_or_as_text(lag, text):
-    """Spark nests JSON as text; a drain that is over has closed its connections itself."""
+    """Spark nests JSON as text. A finished drain has closed its connections."""
     assert text in progress_line(progress(lag=lag)) + "\n"
 
 

@@ -61,7 +61,7 @@ def offset(**shards):
 
 
 def test_nothing_new_is_the_very_same_offset(reader, write):
-    """Spark compares texts."""
+    """Spark compares offsets as text."""
     write(A, 1)
     one = reader()
     start = one.initialOffset()
@@ -73,7 +73,7 @@ def test_nothing_new_is_the_very_same_offset(reader, write):
 
 
 def test_a_checkpoint_of_another_topic_or_channel_is_refused(reader, write):
-    """Otherwise reading would continue there at the same numbers, and skip messages."""
+    """Reading would continue at the same numbers, and skip messages."""
     write(A, 1, 1, 1)
     for options in ({"topic": "other"}, {"channel": "other"}):
         for ask in (lambda one: one.latestOffset(offset(a=1), ALL),
@@ -83,7 +83,7 @@ def test_a_checkpoint_of_another_topic_or_channel_is_refused(reader, write):
 
 
 def test_a_batch_has_what_is_new_of_every_shard(reader, write):
-    """Once, whatever number of times it is read, and by a reader that has not planned it."""
+    """It can be read again, also by a reader that has not planned it."""
     write(A, 10, 20)
     write(B, 5, first=100)
     one = reader()
@@ -102,7 +102,7 @@ def test_a_batch_has_what_is_new_of_every_shard(reader, write):
 def test_no_row_passes_the_driver_and_no_secret_goes_to_executors(
     reader, write, store, monkeypatch
 ):
-    """A task is keys; planning reads no object."""
+    """Tasks contain keys, and planning reads no object."""
     write(A, 10)
     one = reader(auth_secret="hidden")
     start = one.initialOffset()
@@ -115,7 +115,7 @@ def test_no_row_passes_the_driver_and_no_secret_goes_to_executors(
 
 
 def test_a_shard_joins_with_an_empty_range(reader, write):
-    """Spark's log has the position of the shard before its first rows."""
+    """Spark's log then has the position before its first rows."""
     write(A, 5)
     one = reader()
     end = one.latestOffset(one.initialOffset(), ALL)
@@ -147,7 +147,7 @@ def test_a_shard_that_is_removed_leaves_when_it_was_read(reader, write, store, m
 
 
 def test_a_limit_below_one_segment_is_refused(reader, write):
-    """A batch has whole segments; the rows of the newest one are not known."""
+    """A batch has whole segments. The rows of the newest segment are unknown."""
     write(A, 5, 30, 10)
     with pytest.raises(ConfigError, match="of 20 is less than one segment of shard a:4150, which"
                                           " has 30 rows"):
@@ -169,7 +169,7 @@ def test_limits_of_rows_and_bytes_hold_over_shards(reader, write):
 
 
 def test_a_query_without_a_checkpoint_begins_after_what_was_committed(reader, write):
-    """As far as the last run has noted it; so do shards that a given offset does not name."""
+    """According to the recorded commits, also for shards that a given offset lacks."""
     write(A, 5, 5)
     one = reader()
     end = one.latestOffset(one.initialOffset(), ReadMaxRows(5))
@@ -186,7 +186,7 @@ def test_a_query_without_a_checkpoint_begins_after_what_was_committed(reader, wr
 def test_a_start_that_is_repeated_before_the_first_commit_begins_at_the_same_place(
     reader, write, store
 ):
-    """Spark has only the end of its first batch; after a commit a new query begins again."""
+    """Spark's log has only the end of its first batch. After a commit a new query begins again."""
     write(A, 1, 1)
     one = reader(startingOffsets="latest")
     start = one.initialOffset()
@@ -206,7 +206,7 @@ def test_a_start_that_is_repeated_before_the_first_commit_begins_at_the_same_pla
     ('{"none:4150": 1}', "none:4150: is not a shard of this topic and channel"),
 ])
 def test_a_place_that_is_not_there_is_a_loss(reader, write, store, shards, words):
-    """With failOnDataLoss=false the query begins at the nearest."""
+    """With failOnDataLoss=false the query begins at the nearest segment."""
     write(A, 1, 1, 1)
     store.create(ShardKeys("t", "c", A).floor(1), b"")
     text = f'{{"v": 2, "shards": {shards}}}'
@@ -245,7 +245,7 @@ def test_available_now_reads_a_shard_that_is_new_to_the_checkpoint(reader, write
 
 
 def test_the_trigger_once_is_refused(reader):
-    """Otherwise one batch would have an unlimited size."""
+    """Its only batch would have no size limit."""
     with pytest.raises(ConfigError, match="availableNow"):
         reader().latestOffset(offset(), ReadAllAvailable())
 
@@ -316,7 +316,7 @@ def test_committed_segments_are_kept_by_bytes(write, store):
 
 
 def test_a_second_query_on_a_log_is_refused(storage_url, reader, write, store, monkeypatch):
-    """Each deletes its committed segments; when the first has ended, the second may begin."""
+    """Each deletes segments that it has committed. After the first ends, the second may begin."""
     monkeypatch.setattr(reader_claim, "INTERVAL", 0.05)
     monkeypatch.setattr(reader_claim, "_MISSED", 99)  # a busy machine delays heartbeats
     write(A, 1)
@@ -333,7 +333,7 @@ def test_a_second_query_on_a_log_is_refused(storage_url, reader, write, store, m
 
 
 def test_a_query_that_was_silent_for_long_gives_way(storage_url, reader, write, monkeypatch):
-    """The query was suspended, and another query began in the meantime."""
+    """It was suspended, and another query has begun."""
     monkeypatch.setattr(reader_claim, "INTERVAL", 0.02)
     write(A, 1)
     first = reader()
@@ -353,7 +353,7 @@ def test_a_query_that_was_silent_for_long_gives_way(storage_url, reader, write, 
 
 
 def test_a_log_that_was_lost_is_not_taken_for_a_new_one(reader, write, caplog):
-    """Its numbers would restart below the checkpoint, and its rows would never be read."""
+    """Its numbers restart below the checkpoint, so its rows would never be read."""
     write(A, 1)
     with pytest.raises(DataLossError, match="ends before segment 7, where the checkpoint is"):
         reader().latestOffset(offset(a=7), ALL)
@@ -366,7 +366,7 @@ def test_a_log_that_was_lost_is_not_taken_for_a_new_one(reader, write, caplog):
 
 
 def test_a_checkpoint_that_went_back_is_followed(reader, write, store, caplog):
-    """After a power failure: the sink may lack the last batches."""
+    """After a power failure, when the sink may lack the last batches."""
     write(A, 1, 1)
     store.create(ShardKeys("t", "c", A).commit(2), b"")
     one = reader()
@@ -381,7 +381,7 @@ def test_a_storage_without_a_log_is_mentioned(reader, caplog):
 
 
 def test_an_executor_does_not_load_what_only_the_driver_needs():
-    """An executor unpickles the reader at the first batch of each query."""
+    """An executor unpickles the reader in the first batch of each query."""
     done = subprocess.run(
         [sys.executable, "-c", "import nsqclient.spark.reading.reader, sys; print(*sys.modules)"],
         capture_output=True, text=True, check=True)

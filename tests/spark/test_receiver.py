@@ -29,7 +29,7 @@ ALL = ReadMaxRows(1_000_000)
 
 @pytest.fixture(autouse=True)
 def look_often(monkeypatch):
-    """Commits are noted, and looked for, at once rather than after seconds."""
+    """Record commits, and look for them, immediately."""
     monkeypatch.setattr(owners, "_INTERVAL", 0.05)
     monkeypatch.setattr(log_reader, "_COMMIT_INTERVAL", 0.05)
     monkeypatch.setattr(module, "_LAG_INTERVAL", 0.05)
@@ -50,7 +50,7 @@ def stream_options(log_path, servers, options):
 
 @pytest.fixture
 def reader(log_path):
-    """Factory of stream readers; each stops the one before, and the test the last."""
+    """Factory of stream readers, which are stopped at the next call and after the test."""
     started = []
 
     def start(*servers, drains=False, **options):
@@ -68,7 +68,7 @@ def reader(log_path):
 
 
 def run(reader, limit=ALL, start=None, until=None):
-    """Drain as Spark does, or until this many rows were read; return rows and the position."""
+    """Drain as Spark does, or until so many rows are read; return the rows and the position."""
     found, place, batches = [], start or reader.initialOffset(), 0
     while until is None or len(found) < until:
         end = reader.latestOffset(place, limit)
@@ -82,7 +82,7 @@ def run(reader, limit=ALL, start=None, until=None):
 
 
 def test_a_stream_reads_what_comes_and_finishes_it(server, reader):
-    """Each message once, and nsqd has nothing left; Spark shows the lag in the progress."""
+    """Each message is read once. The progress shows the lag."""
     publish(server, 3000)
     one = reader(server)
     found, place, _ = run(one, until=3000)
@@ -96,7 +96,7 @@ def test_a_stream_reads_what_comes_and_finishes_it(server, reader):
 
 
 def test_a_restarted_query_stores_nothing_twice(server_factory, reader):
-    """Even messages that nobody finished, because their owner was killed."""
+    """Even if messages were not finished because their owner was killed."""
     server = server_factory(msg_timeout=1.0)
     publish(server, 500)
     one = reader(server)
@@ -107,7 +107,7 @@ def test_a_restarted_query_stores_nothing_twice(server_factory, reader):
 
 
 def test_a_full_log_stops_the_flow_until_spark_has_caught_up(server, reader):
-    """Messages wait at nsqd, not here; a batch does not wait for its trigger delay then."""
+    """Messages wait at nsqd. A batch then does not wait for its trigger delay."""
     publish(server, 3000)
     one = reader(server, maxLogMessages="1000", max_in_flight="200", maxTriggerDelayMs="3600000")
     start = one.initialOffset()
@@ -119,7 +119,7 @@ def test_a_full_log_stops_the_flow_until_spark_has_caught_up(server, reader):
 
 
 def test_a_batch_waits_for_the_trigger_delay(server, reader):
-    """The first waits for a connection; the next one is planned when it is due, or full."""
+    """The first call waits for a connection; later batches are planned when due or full."""
     publish(server, 100)
     one = reader(server, maxTriggerDelayMs="3600000", max_in_flight="50")
     start = one.initialOffset()
@@ -155,7 +155,7 @@ def drain(log_path, start_receiver):
 
 
 def test_a_drain_of_two_nsqds_of_which_one_has_no_http_takes_all(server_factory, drain, caplog):
-    """The sum of depths lacks its messages, which once ended the drain too early."""
+    """The sum of the known depths lacks the messages of this nsqd."""
     servers = [server_factory(), server_factory()]
     for number, one in enumerate(servers):
         publish(one, 1500, number * 1500)
@@ -177,7 +177,7 @@ def test_a_drain_that_cannot_know_its_end_fails(server, drain):
 
 
 def test_a_drain_that_leaves_messages_logs_a_warning(server, drain, caplog):
-    """A paused channel gives nothing, and the next run begins there."""
+    """The channel is paused, so its messages stay for the next run."""
     publish(server, 10)
     server.post("/channel/create", topic="t", channel="c")
     server.post("/channel/pause", topic="t", channel="c")
@@ -189,7 +189,7 @@ def test_a_drain_that_leaves_messages_logs_a_warning(server, drain, caplog):
 
 @pytest.fixture
 def disk(monkeypatch):
-    """How many bytes fit on the disk; 0: any number. As statvfs says it, and a write."""
+    """Limit the free bytes of the disk, as statvfs and writes report them; 0: no limit."""
     limit = [0]
     link = LocalStore._link
 
@@ -213,7 +213,7 @@ def disk(monkeypatch):
 def test_a_disk_smaller_than_the_topic_passes_every_message_once(
     server, reader, disk, drains, caplog
 ):
-    """On a full disk it deletes committed segments before their retention is over, and warns."""
+    """Committed segments are deleted before their retention is over, with a warning."""
     publish(server, 20_000, size=200)
     disk[0] = 1_500_000
     one = reader(server, drains=drains, max_in_flight="2000")
@@ -224,7 +224,7 @@ def test_a_disk_smaller_than_the_topic_passes_every_message_once(
 
 
 def test_a_drain_does_not_wait_for_space_for_ever(server, reader, disk, monkeypatch):
-    """The drain ends: stored messages are read, and the others stay at nsqd."""
+    """It ends: stored messages are read, and the others stay at nsqd."""
     monkeypatch.setattr(module, "_SPACE_PATIENCE", 0.2)
     publish(server, 100, size=200)
     disk[0] = 2000  # less than a segment of one message
@@ -255,7 +255,7 @@ UNKNOWN = ChannelDepths({}, {"a:1": "refused"})
 def test_a_drain_ends_when_all_that_was_there_is_stored_or_the_channel_was_seen_empty(
     target, depths, change, step
 ):
-    """A silence is the end if the depth is unknown, and the caller allows that."""
+    """If the depth is unknown, it ends after a silence that idleMs allows."""
     drain = ReceiverDrain(target, DrainRules(silence=2.0))
     for look in range(5):
         assert drain.decide(QUIET._replace(is_idle=False), 1.0 + look / 2) is Step.WAIT

@@ -44,7 +44,7 @@ def test_rows_have_every_field_of_the_message():
 
 
 def test_an_id_that_is_no_text_keeps_no_other_message():
-    """The segment was acknowledged to nsqd: it must be readable for ever."""
+    """A segment must stay readable, because it was acknowledged to nsqd."""
     odd = (NOW, 1, b"\xff" * 16, b"odd")
     rows = read_rows(encode_segment("topic", "channel", [("a:4150", Rows.of([ONE, odd, TWO]))]))
     assert rows.column("body").to_pylist() == [ONE[3], b"odd", TWO[3]]
@@ -52,7 +52,6 @@ def test_an_id_that_is_no_text_keeps_no_other_message():
 
 
 def test_any_tool_that_reads_arrow_reads_a_segment():
-    """A segment is a complete Arrow file that includes its schema."""
     data = bytes(encode_segment("topic", "channel", PARTS, WRITER))
     table = pa.ipc.open_file(data).read_all()
     assert table.column("body").to_pylist() == [ONE[3], TWO[3], THREE[3]]
@@ -68,7 +67,7 @@ def test_a_segment_names_its_writer_and_its_ids():
 
 
 def test_each_byte_of_a_small_segment_counts():
-    """Flipped, or lost and zero as a file system gives it; also of the checksum and the writer."""
+    """A flipped bit, or zeros as a file system may return, are found anywhere in the file."""
     data = bytes(encode_segment("t", "c", PARTS, WRITER))
     for position in range(len(data)):
         for end, change in itertools.product((position + 1, position + 512), (
@@ -106,7 +105,7 @@ def tasks_of(folder, *sizes, parts=2):
 
 @pytest.mark.parametrize("count", [1, 7, 100])
 def test_segments_are_spread_evenly_and_in_order(count):
-    """As many tasks as are wanted, if there are enough segments."""
+    """Over the wanted number of tasks, if there are enough segments."""
     runs = spread([(number, 10) for number in range(12)], count)
     assert [number for run in runs for number in run] == list(range(12))
     assert len(runs) == min(count, 12)
@@ -128,7 +127,7 @@ def test_small_segments_are_joined_and_large_ones_are_not(tmp_path):
 
 
 def test_garbage_is_freed_however_many_storages_a_process_opens(tmp_path):
-    """Spark's processes live for many tasks; objects that are frozen with the modules stay."""
+    """Frozen objects stay, and Spark's processes run many tasks."""
     first, second = (tasks_of(tmp_path / name, 1, parts=1)[0] for name in "ab")
     list(read_partition(first))
 

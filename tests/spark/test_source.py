@@ -35,7 +35,7 @@ def test_the_schema_is_known_at_load(options):
 def test_a_stream_that_cannot_be_read_fails_in_its_first_call(
     monkeypatch, version, options, schema, words
 ):
-    """PySpark hides an error of ``streamReader`` itself behind an UnboundLocalError of its own."""
+    """PySpark hides an error of ``streamReader`` behind its own UnboundLocalError."""
     monkeypatch.setattr(pyspark, "__version__", version)
     reader = NsqDataSource(CaseInsensitiveDict({**GOOD, **options})).streamReader(schema)
     for call in (reader.initialOffset, reader.latestOffset):
@@ -51,7 +51,7 @@ def test_a_stream_that_cannot_be_read_fails_in_its_first_call(
     ({"provider": "nsq", "option.topic": "t"}, "write CREATE TEMPORARY VIEW name USING nsq"),
 ])
 def test_a_wrong_option_is_refused_at_load(options, words):
-    """Not at the first batch, which another process plans."""
+    """Not later, at the first batch, which another process plans."""
     source = NsqDataSource(CaseInsensitiveDict({**GOOD, **options}))
     with pytest.raises(ConfigError, match=words):
         source.schema()
@@ -61,13 +61,13 @@ def test_a_wrong_option_is_refused_at_load(options, words):
     ({}, False, "INSERT and CREATE TABLE"), (GOOD, True, "NSQ can only append"),
 ])
 def test_a_write_of_a_table_or_over_one_is_refused(options, overwrite, words):
-    """SQL's INSERT and CREATE TABLE AS SELECT come without options."""
+    """INSERT and CREATE TABLE AS SELECT have no options."""
     with pytest.raises(ConfigError, match=words):
         NsqDataSource(CaseInsensitiveDict(options)).writer(ROWS, overwrite)
 
 
 def test_workers_of_one_machine_run_the_python_of_the_program(monkeypatch):
-    """Whatever comes first on the path; a Python that was named is kept."""
+    """Whatever the path begins with. PYSPARK_PYTHON is kept."""
     monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
     context = SimpleNamespace(pythonExec="python3")
     for _ in range(2):
@@ -82,7 +82,7 @@ def test_a_python_that_is_not_there_is_refused(tmp_path):
 
 
 def test_a_python_without_nsqclient_is_refused_unless_spark_sends_it(tmp_path, monkeypatch):
-    """The error names it, and what to set; a zip file of --py-files counts."""
+    """The error names it and PYSPARK_PYTHON. A zip file of --py-files counts."""
     for name in ("nsqclient", "pyarrow"):
         (tmp_path / f"{name}.py").touch()
     python = tmp_path / "python3"
@@ -99,7 +99,6 @@ def test_a_python_without_nsqclient_is_refused_unless_spark_sends_it(tmp_path, m
     ("4.1.2.dev0", True, False), ("4.2.0", True, True), ("4.10.0", True, True),
 ])
 def test_pyspark_4_1_is_needed_and_4_2_for_streaming_reads(version, streams, is_enough):
-    """The error names the Python, and the missing package."""
     if is_enough:
         check_version(version, streams=streams)
     else:

@@ -75,7 +75,7 @@ def test_a_column_that_cannot_be_published_is_an_error_with_a_hint(columns, give
 
 
 def test_the_body_is_binary_or_text_and_may_have_another_name():
-    """bodyColumn names it, even if its name is topic."""
+    """Even the column ``topic`` can be the body."""
     assert check_columns([BODY], options(topic="t")) == ONLY_BODY
     found = check_columns([("topic", "string")], options(topic="t", bodyColumn="topic"))
     assert found == Columns("topic", False, False)
@@ -115,7 +115,7 @@ def test_deferred_rows_are_published_alone():
     ("t", None, "body is null.*emptyBodies=dead_letter with deadLetterPath"),
     ("t", b"", "body is empty.*emptyBodies=skip"), (None, b"x", "its topic is null")])
 def test_what_a_row_lacks_is_an_error_that_names_it(topic, body, words):
-    """The row is counted over the whole task."""
+    """Rows are counted over the whole task."""
     with pytest.raises(InvalidMessageError, match=f"row 3 of this task: {words}"):
         publish(Columns("body", True, False), {"topic": ["t", "t"], "body": [b"a", b"b"]},
                 {"topic": ["t", topic], "body": [b"c", body]})
@@ -144,7 +144,7 @@ SCHEMA = StructType().add("id", LongType()).add("raw", BinaryType()).add("body",
 
 @pytest.fixture
 def in_batch(monkeypatch):
-    """Let the code run in a task of a given batch and partition of one query."""
+    """Run the code as a task of this batch and partition of one query."""
 
     def enter(batch, partition):
         task = Mock()
@@ -171,7 +171,7 @@ def letters_in(folder):
 def test_rows_without_a_body_are_kept_as_dead_letters_with_all_their_columns(
     tmp_path, in_batch, caplog,
 ):
-    """A task that runs again writes the same file; equal rows of other tasks are kept as well."""
+    """A task that runs again writes the same file. Equal rows of other tasks are kept too."""
     folder = tmp_path / "dead"
     with Nsqd() as nsqd:
         writer = NsqStreamWriter(options(

@@ -1,10 +1,9 @@
-"""Ready-made pipelines on the data source ``nsq``: a topic to files, a topic to a topic.
+"""Pipelines on the data source ``nsq``.
 
-``archiving`` writes a topic to Parquet or Delta by date and hour. ``compacting`` merges many small
-files into few large ones. ``streaming`` transforms and publishes messages; ``transforms`` are SQL
-texts and Python functions. ``replaying`` writes the messages in a log once more. All are plain
-functions, which need pyspark when they are called, not when they are imported. They raise
-ConfigError for a wrong argument or option before they use Spark.
+``archive`` writes a topic to files by date and hour. ``compact`` merges small files of an archive
+into large ones. ``stream`` transforms messages and publishes the results. ``replay`` writes the
+messages in a log again. All need pyspark when they are called, not when they are imported, and
+raise ConfigError for a wrong argument or option before they use Spark.
 """
 
 from nsqclient.spark.pipelines.archiving import archive

@@ -1,4 +1,4 @@
-"""``archive``: a topic into files, partitioned by date and hour (UTC)."""
+"""``archive``: writes a topic to files, partitioned by date and hour (UTC)."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from typing import TYPE_CHECKING, Any
 
 from nsqclient.errors import ConfigError
 from nsqclient.runtime.deadline import Duration
-from nsqclient.spark.dead_letter_folder import FolderDeadLetters, batch_name
-from nsqclient.spark.pipelines.dead_letters import DeadLetters, letter_of
+from nsqclient.spark.dead_letter_folder import FolderDeadLetters, batch_name, letter_of
 from nsqclient.spark.pipelines.sources import read_topic, source_options, trigger
 from nsqclient.spark.pipelines.streaming import Sink, check_topics
 from nsqclient.spark.pipelines.transforms import BodyFunction, BodyMapper, check_pandas
 
 if TYPE_CHECKING:
+    from nsqclient.spark.pipelines.transforms import DeadLetters
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
 FORMATS = ("parquet", "delta", "orc", "json")
 DATE, HOUR = "date", "hour"
-#: Columns that an archive may be partitioned by: two of ours, and two of the source.
+#: Columns that an archive may be partitioned by.
 PARTITIONS = (DATE, HOUR, "nsqd", "channel")
 
 _HOUR_NS = 3_600_000_000_000
-#: Parquet's writer measures the size of its rows only after each 100 of them: if these have 1 MiB
-#: each, they fill the heap.
+#: Parquet's writer checks the size of its rows only every 100 rows. Rows of 1 MiB would fill
+#: the heap.
 LARGE_ROWS = {"parquet.page.size.row.check.min": "4", "parquet.block.size.row.check.min": "4"}
 
 
@@ -48,36 +48,36 @@ def archive(
     sink_options: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> StreamingQuery:
-    """Start to write a topic into files, and return the running query.
+    """Start to write a topic to files; return the running query.
 
-    Exactly once from the log into the files (Spark's file sink and Delta skip a batch that they
-    have); at least once from nsqd into the log, less every duplicate that the source causes.
-    Read the files with Spark, which ignores files that a crash has left incomplete.
+    Messages get from nsqd into the log at least once, without the duplicates that the source itself
+    would cause, and from the log into the files exactly once, because Spark's file sink and Delta
+    skip a batch that they have. Read the files with Spark, which ignores incomplete files of a
+    crash.
 
     Args:
         spark: a session.
-        topic, channel: what to read.
+        topic, channel: the messages to read.
         path: folder of the files, or of the Delta table.
         checkpoint: folder in which the query stores its position; one folder per query.
-        partition_by: of ``PARTITIONS``; ``date`` is ``2026-01-31`` and ``hour`` is ``00`` to
-            ``23``, in UTC, of the time when nsqd took the message. Empty: one folder.
-        format: of ``FORMATS``; ``delta`` needs the package delta-spark.
-        every: seconds between two batches; longer means fewer and larger files. A batch that is
-            full (``maxMessagesPerTrigger``, ``maxBytesPerTrigger``) begins at once.
+        partition_by: columns of ``PARTITIONS``. ``date`` (``2026-01-31``) and ``hour`` (``00`` to
+            ``23``) are in UTC, of the time when nsqd received the message. Empty: one folder.
+        format: one of ``FORMATS``; ``delta`` needs the package delta-spark.
+        every: seconds between two batches; more seconds mean fewer and larger files. A full batch
+            (``maxMessagesPerTrigger``, ``maxBytesPerTrigger``) starts immediately.
         available_now: read all waiting messages, and end.
         files_per_batch: maximum number of files per partition and batch; 0: one per task.
         query_name: shown by Spark's pages and in progress lines; default ``archive-TOPIC``.
-        map_body: a function of one body, as for ``stream``; its results are archived, with the
-            other columns of the message. A row that it fails on ends the query, unless it has a
-            place:
-        dead_letter_topic: such rows are published there, with their bodies as they came, at least
-            once.
-        dead_letter_path: or they are written there, as JSON lines with all columns and the error: a
-            folder that only its owner can access, at the same absolute path on all executors.
+        map_body: a function of one body, as for ``stream``. Its results are archived with the other
+            columns of the message. If it fails, the query ends, unless one of the next two
+            arguments is given.
+        dead_letter_topic: topic for the original bodies of failed rows, at least once.
+        dead_letter_path: folder for failed rows, as JSON lines with all columns and the error. It
+            has the same absolute path on all executors, and only its owner can access it.
         sink_options: for ``dead_letter_topic``; as for ``stream``.
-        options: of the data source (``nsqd``, ``lookupd``, ``storage``, ...); ``storage`` is
-            ``<checkpoint>/nsq-log`` by default. Without ``nsqd`` and ``lookupd`` owners receive,
-            and this query reads the segments that they have stored.
+        options: options of the data source (``nsqd``, ``lookupd``, ``storage``, ...). ``storage``
+            is ``<checkpoint>/nsq-log`` by default. Without ``nsqd`` and ``lookupd``, the query
+            reads the segments that owners store.
 
     Raises:
         ConfigError: an argument or option is wrong, or delta-spark is missing.
@@ -130,7 +130,7 @@ def choose_dead_letters(
     source: Mapping[str, str], is_mapped: bool, dead_letter_topic: str, dead_letter_path: str,
     sink_options: Mapping[str, Any],
 ) -> DeadLetters | None:
-    """Build the destination of rows for which ``map_body`` fails; None if neither is given."""
+    """Make the destination of rows for which ``map_body`` fails; None if none is given."""
     if (dead_letter_topic or dead_letter_path) and not is_mapped:
         raise ConfigError(
             "only map_body fails on rows: an archive of messages as they are needs no"
@@ -148,7 +148,7 @@ def choose_dead_letters(
 def with_date_and_hour(frame: DataFrame, partition_by: Sequence[str]) -> DataFrame:
     """Add the columns ``date`` and ``hour`` if ``partition_by`` names them.
 
-    They come from ``timestamp_ns``, so the session's time zone does not matter.
+    They are computed from ``timestamp_ns``, so the session's time zone does not matter.
     """
     from pyspark.sql import functions as F
 
@@ -162,7 +162,7 @@ def with_date_and_hour(frame: DataFrame, partition_by: Sequence[str]) -> DataFra
 
 
 def observed(frame: DataFrame) -> DataFrame:
-    """Let ``progress.observedMetrics["nsq"]`` show rows, bytes and the highest attempts."""
+    """Add rows, bytes and the highest attempts to ``progress.observedMetrics["nsq"]``."""
     from pyspark.sql import functions as F
 
     return frame.observe(

@@ -1,11 +1,11 @@
-"""``compact``: the many small files of an archive into few large ones, in a folder of their own.
+"""``compact``: copies the small files of an archive into few large ones, in another folder.
 
-The archive itself stays as it is: Spark's file sink keeps a list of its files, and changing them
-under it would break both the query and its readers. The target is plain Parquet, for every tool.
+The archive is not changed: Spark's file sink keeps a list of its files, and changing them would
+break the query and its readers. The target is plain Parquet, for every tool.
 
-Each file of the archive is in the target once, whatever fails in between: a *plan* (which files
-become which) is written before the new files get their places, and a plan that is found at the
-next start is carried out first. A file that no plan of the past names is new, however late it came.
+Each file of the archive is copied once, even if a run fails. A run writes the new files to a work
+folder, then a *plan* that lists the old files and the names of the new files, and then renames the
+new files. The next run first completes a plan that it finds. A file that is in no plan is new.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 logger: logging.Logger = logging.getLogger("nsqclient.spark")
 
-#: In the target: the plans that were carried out; and the folder of files that are being
-#: written. Spark and others ignore names that begin with an underscore.
+#: Folders in the target, of the plans and of unfinished files. Spark and other tools ignore names
+#: that begin with an underscore.
 _PLANS, _WORK = "_compacted", "_work"
 _PARTITION = re.compile(r"((?:[A-Za-z_]+=[^/]*/)*)[^/]+$")
 
@@ -37,7 +37,7 @@ _PARTITION = re.compile(r"((?:[A-Za-z_]+=[^/]*/)*)[^/]+$")
 class Compaction(NamedTuple):
     """The result of a run."""
 
-    partitions: int  #: folders that got new files
+    partitions: int  #: folders with new files
     files_before: int
     files_after: int
     bytes_before: int
@@ -55,16 +55,16 @@ def compact(
 ) -> Compaction:
     """Copy the small files of an archive into large ones.
 
-    Call it again and again, also while the archive is written. Only one at a time for a target.
+    Call it regularly; the archive may be written meanwhile. Only one call at a time per target.
 
     Args:
         spark: a session with a JVM beside it (not Spark Connect).
         path: an archive in Parquet, as ``archive`` writes it.
         target: another folder, with the same partitions.
-        older_than: seconds since the end of an hour (or day) after which it is compacted.
-            Later messages are compacted by the next run, into a file of their own.
-        target_bytes: how large files should be.
-        now: seconds since 1970; default: the clock's.
+        older_than: seconds from the end of an hour (or day) until it is compacted. The next run
+            copies later messages to another file.
+        target_bytes: size of the large files.
+        now: seconds since 1970; default: the current time.
 
     Returns: the number of files and bytes, before and after.
 
@@ -102,10 +102,10 @@ def _committed_files(spark: SparkSession, path: str) -> list[str]:
     try:
         urls = spark.read.parquet(path).inputFiles()
     except AnalysisException as exc:
-        if exc.getCondition() == "UNABLE_TO_INFER_SCHEMA":  # what Spark says of no files at all
+        if exc.getCondition() == "UNABLE_TO_INFER_SCHEMA":  # there are no files
             return []
         raise
-    return [unquote(url) for url in urls]  # paths are what Spark and Hadoop take
+    return [unquote(url) for url in urls]  # Spark and Hadoop take paths
 
 
 def by_partition(files: Sequence[str]) -> Mapping[str, list[str]]:
@@ -117,7 +117,7 @@ def by_partition(files: Sequence[str]) -> Mapping[str, list[str]]:
 
 
 def relative(name: str, path: str) -> str:
-    """Name a file of an archive by its place in it, so that a plan outlives a move."""
+    """Return the path of a file within its archive, so that plans outlive a move of the archive."""
     match = _PARTITION.search(name)
     return match[0] if match else name.removeprefix(path)
 
@@ -125,7 +125,7 @@ def relative(name: str, path: str) -> str:
 def is_over(partition: str, limit: float) -> bool:
     """True if the hour or day of a partition ended before ``limit``, in UTC.
 
-    A partition without a date is never over, and so always compacted.
+    A partition without a date counts as over.
     """
     values = dict(part.split("=", 1) for part in partition.strip("/").split("/") if "=" in part)
     if DATE not in values or values[DATE].startswith("__"):  # Hive's name of null
@@ -140,7 +140,7 @@ def _merge(
 ) -> Mapping[str, int]:
     run = f"{time.time_ns():x}"
     work = f"{_WORK}/{run}"
-    # The base is the partition's own folder, so that the file lacks the partition's columns.
+    # With the partition's own folder as the base, the rows do not have the partition's columns.
     frame = spark.read.option("basePath", files[0].rpartition("/")[0]).parquet(*files)
     frame.coalesce(max(1, -(-size // target_bytes))).write.options(
         **LARGE_ROWS).parquet(f"{folder.path}/{work}")
@@ -166,22 +166,22 @@ def _finish_plans(folder: HadoopFolder) -> set[str]:
         done.update(plan["from"])
         if state == "plan":
             _carry_out(folder, run, plan["to"])
-    folder.delete(_WORK)  # left by a run that ended before it had a plan
+    folder.delete(_WORK)  # of a run that failed before its plan
     return done
 
 
 def _carry_out(folder: HadoopFolder, run: str, moves: Mapping[str, str]) -> None:
     for old, new in moves.items():
-        if folder.exists(old):  # otherwise it was moved before
+        if folder.exists(old):  # otherwise it was already renamed
             folder.rename(old, new)
     folder.rename(f"{_PLANS}/{run}.plan", f"{_PLANS}/{run}.done")
     folder.delete(f"{_WORK}/{run}")
 
 
 class HadoopFolder:
-    """A folder wherever Spark keeps files (local disk, HDFS, an object store), through Hadoop.
+    """A folder on any file system of Hadoop: a local disk, HDFS or an object store.
 
-    Raises of all methods: Py4JJavaError, with the file system's own words.
+    All methods raise Py4JJavaError with the file system's own text.
     """
 
     def __init__(self, spark: SparkSession, path: str) -> None:
@@ -193,7 +193,7 @@ class HadoopFolder:
         self.path: str = path.rstrip("/")
 
     def names(self, within: str = "") -> list[str]:
-        """The names in a folder below this one, sorted; empty if it does not exist."""
+        """The sorted names in a subfolder; empty if it does not exist."""
         where = self._at(within)
         if not self._system.exists(where):
             return []
@@ -213,7 +213,7 @@ class HadoopFolder:
             stream.close()
 
     def write(self, name: str, text: str) -> None:
-        """Write a small text whole, or not at all."""
+        """Write a small text atomically."""
         temporary = f"{name}.tmp"
         stream = self._system.create(self._at(temporary), True)
         try:

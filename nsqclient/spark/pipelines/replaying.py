@@ -1,4 +1,4 @@
-"""``replay``: writes the kept segments of a log again, into files or a topic."""
+"""``replay``: writes the kept segments of a log to files or a topic."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 class Replayed(NamedTuple):
     """The result of a replay."""
 
-    start: dict[str, int]  #: the offset after which it began: the number of a segment, by nsqd
+    start: dict[str, int]  #: the offset after which it began: nsqd -> number of a segment
     end: dict[str, int]  #: the offset with which it ended
-    messages: int  #: in its segments; with failOnDataLoss=false some may be lost, which is logged
+    messages: int  #: messages in the segments; failOnDataLoss=false may have skipped some
 
 
 def replay(
@@ -40,32 +40,30 @@ def replay(
     sink_options: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> Replayed:
-    """Write segments of a log into new files, or publish them.
+    """Write segments of a log to new files, or publish their messages.
 
-    After a power failure a sink may lack what Spark had committed, see the page on Spark. The
-    query may run meanwhile: nothing in its log is changed. A segment whose retention is over
-    may vanish while it is read, which is an error.
+    This restores what a sink has lost in a power failure although Spark had committed it. The query
+    may run meanwhile, because its log is not changed. A segment whose retention ends during the
+    replay is an error.
 
-    Blocks: until all is written.
+    Blocks: until everything is written.
 
     Args:
         spark: a session with a JVM beside it (not Spark Connect).
         storage: the storage of the query.
-        path: a folder that is not there yet, for files with the columns of an archive. Give this
-            or ``sink_topic``.
-        sink_topic: where to publish the bodies, at least once and in any order.
+        path: a new folder, for files with the columns of an archive. Give this or ``sink_topic``.
+        sink_topic: topic to publish the bodies to, at least once and in any order.
         partition_by, format: as for ``archive``.
-        sink_options: for a topic: where nsqd is, and whatever else the sink takes.
-        options: ``topic`` and ``channel``; ``startingOffsets`` or ``startingTimestamp``,
-            ``endingOffsets`` or ``endingTimestamp``, which say what (all, by default);
-            ``failOnDataLoss``.
+        sink_options: with ``sink_topic``: options of the sink, such as ``nsqd``.
+        options: ``topic`` and ``channel``; ``startingOffsets`` or ``startingTimestamp``, and
+            ``endingOffsets`` or ``endingTimestamp`` (default: all segments); ``failOnDataLoss``.
 
     Returns: the range, and the number of messages.
 
     Raises:
-        ConfigError: an argument or option is wrong, or the path is there already.
+        ConfigError: an argument or option is wrong, or the path exists.
         StorageError: the storage cannot be used.
-        DataLossError: segments of the range are not kept any more, or damaged.
+        DataLossError: segments of the range were deleted, or are damaged.
     """
     from nsqclient.spark.reading.replay import select_stored
 
@@ -76,7 +74,7 @@ def replay(
             f"{path} is there already: a replay writes into a folder of its own. What is added to"
             " the folder of a query is in no batch of it, and Spark does not read it")
     chosen = select_stored(read_options(texts, BATCH))
-    # Segments that are added or deleted until Spark asks again do not change the range.
+    # Spark lists the log again. Fixed offsets keep the range, whatever is added or deleted.
     for name in ("startingtimestamp", "endingtimestamp"):
         texts.pop(name, None)
     texts["startingoffsets"] = json.dumps({"v": 2, "shards": chosen.start})
@@ -92,7 +90,7 @@ def replay(
 
 
 def replay_options(storage: str, options: Mapping[str, Any]) -> dict[str, str]:
-    # Names ignore case; in lower case each can be replaced.
+    # In lower case, so that an option replaces the same name in another case.
     texts = {name.strip().lower(): option_text(value) for name, value in options.items()}
     texts |= {"mode": "replay", "storage": storage}
     read_options(texts, BATCH)

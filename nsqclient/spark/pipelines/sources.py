@@ -1,4 +1,4 @@
-"""The start of a pipeline: Spark, checked options, a log beside the checkpoint, a trigger."""
+"""The first steps of a pipeline: a session, checked options, a stream, a trigger."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ def open_session(
     """Start Spark, with the data source registered.
 
     Args:
-        name: of the application.
+        name: name of the application.
         master: Spark's master; empty: spark-submit's, or all processors of this machine. In local
-            mode everything listens on loopback only. Unless spark-submit started us, Spark logs
-            only errors and shows no progress bar.
+            mode, Spark listens on loopback only. Unless spark-submit has started this process,
+            Spark logs only errors and shows no progress bar.
         conf: Spark's settings.
     """
     # A driver that is killed in its first write leaves a temporary file in the checkpoint, which
-    # Spark would then never accept.
+    # this check of Spark would refuse.
     settings = {"spark.sql.streaming.verifyCheckpointDirectoryEmptyOnStart": "false",
                 **(conf or {})}
-    submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # spark-submit started us
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # by spark-submit
     try:
         from pyspark.sql import SparkSession
     except ImportError as exc:
@@ -50,9 +50,9 @@ def open_session(
             os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)
             settings.setdefault("spark.driver.host", _LOOPBACK)
             settings.setdefault("spark.driver.bindAddress", _LOOPBACK)
-        # Spark's progress bar would overwrite our progress lines.
+        # The progress bar would overwrite the lines of ProgressPrinter.
         settings.setdefault("spark.ui.showConsoleProgress", "false")
-        # Executors run the Python that runs us, not the first on their path.
+        # Executors run this Python, not the first on their path.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         # Tasks on this machine can import the modules that this process can import.
         os.environ["PYTHONPATH"] = os.pathsep.join(
@@ -64,7 +64,7 @@ def open_session(
         builder = builder.config(key, value)
     spark: SparkSession = builder.getOrCreate()
     if not submitted:
-        # Warnings of Spark's own start do not help a user; our lines and errors do.
+        # The warnings of Spark's start would hide nsqclient's own lines.
         spark.sparkContext.setLogLevel("ERROR")
     nsqclient.spark.register(spark)
     return spark
@@ -89,7 +89,7 @@ def source_options(
 
     Args:
         every: seconds between the starts of two batches; a full batch starts earlier. 0: each
-            batch starts when the last one has ended. The source sets the pace: see :func:`trigger`.
+            batch starts when the last one has ended.
     """
     if not checkpoint:
         raise ConfigError("give a checkpoint: a folder in which the query keeps its place")
@@ -100,7 +100,7 @@ def source_options(
     if delay and "maxtriggerdelayms" not in names:
         found["maxTriggerDelayMs"] = str(delay)
     if "storage" not in names:
-        # Spark, too, begins a relative checkpoint in the working directory.
+        # Relative to the working directory, as Spark's checkpoint.
         found["storage"] = os.path.join(os.getcwd(), local_path(checkpoint), "nsq-log")
         if not names & {"nsqd", "lookupd"}:
             raise ConfigError("give nsqd (host:port, TCP) or lookupd (host:port, HTTP); or storage,"
@@ -110,7 +110,7 @@ def source_options(
 
 
 def read_topic(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
-    """Read a topic as a stream, with what :func:`source_options` returned."""
+    """Read a topic as a stream, with the result of :func:`source_options`."""
     import pyspark
 
     nsqclient.spark.register(spark)
@@ -120,7 +120,7 @@ def read_topic(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
 
 
 def local_path(folder: str) -> str:
-    # As Hadoop reads it, which takes %20, # and ? for themselves.
+    # Hadoop takes %20, # and ? literally.
     local = re.sub(r"^file:(//[^/]*)?(?=/)", "", folder)
     if "://" in local:
         raise ConfigError(
@@ -132,7 +132,7 @@ def local_path(folder: str) -> str:
 def trigger(available_now: bool) -> dict[str, Any]:
     """Build the arguments of Spark's ``trigger``.
 
-    With a time in the trigger, Spark would delay a full batch.
+    The source delays batches itself, because a time in the trigger would delay full batches too.
     """
     return {"availableNow": True} if available_now else {"processingTime": "0 seconds"}
 

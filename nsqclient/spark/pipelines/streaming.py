@@ -1,4 +1,4 @@
-"""``stream``: a topic, a transform, a topic; rows that fail go to a dead-letter topic."""
+"""``stream``: transforms the messages of a topic and publishes the results to another topic."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from nsqclient.secrets import SECRETS
 from nsqclient.spark.options import ROW_DDL, WriteOptions, write_options
 from nsqclient.spark.pipelines.sources import read_topic, source_options, trigger
 from nsqclient.spark.dead_letter_folder import batch_name
-from nsqclient.spark.pipelines.dead_letters import TopicDeadLetters
 from nsqclient.spark.pipelines.transforms import (
     BodyFunction, BodyMapper, Transform, check_pandas, sql,
 )
 
 if TYPE_CHECKING:
+    from nsqclient.spark.publishing import TopicDeadLetters
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
@@ -52,31 +52,30 @@ def stream(
     query_name: str | None = None,
     **options: Any,
 ) -> StreamingQuery:
-    """Start to read a topic, transform it and publish the result; return the running query.
+    """Start to read a topic, transform it and publish the results; return the running query.
 
-    At least once: a batch that is run again is published again. One of ``transform``,
-    ``map_body`` and ``for_each_batch`` says what happens to the rows:
+    At least once: a batch that runs again is published again. Give one of these arguments:
 
-    - ``transform``: an SQL text over the view ``messages``, or a function of a DataFrame. The
-      result has the column ``body`` (binary or string), and ``topic`` or ``defer_ms`` if rows
-      have their own. It sees one batch at a time.
-    - ``map_body``: a function of one body; it returns a body, several, or None for none.
-    - ``for_each_batch``: a function of a batch and its id; nothing is published for it.
+    - ``transform``: an SQL text over the view ``messages``, or a function of a DataFrame, for one
+      batch at a time. The result has the column ``body`` (binary or string), and optionally
+      ``topic`` and ``defer_ms``.
+    - ``map_body``: a function of one body; it returns a body, several bodies, or None.
+    - ``for_each_batch``: a function of a batch and its id, which publishes by itself.
 
-    A row that fails goes to ``dead_letter_topic`` with its body as it came. ``map_body`` fails
+    The original body of a row that fails is published to ``dead_letter_topic``. ``map_body`` fails
     row by row. If ``transform`` fails, the batch is halved until the failing rows are found. This
-    takes a Spark job for each half, so prefer ``try_cast`` and the like for expected failures.
+    takes a Spark job for each half, so use functions such as ``try_cast`` for expected failures.
     Without a dead-letter topic the query ends with the error, and nothing is lost.
 
     Args:
         spark: a session.
-        topic, channel: what to read.
+        topic, channel: the messages to read.
         checkpoint: folder in which the query stores its position; one folder per query.
-        sink_topic: where to publish; not needed if rows have a column ``topic``.
-        sink_options: options of the sink; its nsqd or lookupd are the source's by default, and
-            with them TLS, authentication and compression. If owners receive, the source
-            lacks addresses, so they are needed there. ``publish_timeout`` is 60 s by default.
-        max_bad_rows: when ``transform`` fails on more rows of a batch, the query ends.
+        sink_topic: topic to publish to; not needed if rows have a column ``topic``.
+        sink_options: options of the sink. By default it has the source's nsqd or lookupd, with TLS,
+            authentication and compression. If owners receive, the source has no addresses, so the
+            sink needs them. ``publish_timeout`` is 60 s by default.
+        max_bad_rows: if ``transform`` fails on more rows of a batch, the query ends.
         every: seconds between two batches; a full batch starts earlier. 0: each batch starts when
             the last one has ended.
         available_now, query_name, options: as for ``archive``.
@@ -113,7 +112,7 @@ def stream(
 
 
 def check_topics(topic: str, sink_topic: str, dead_letter_topic: str) -> None:
-    """Check the topics that a stream publishes to against its source; a name may be empty."""
+    """Check the topics that a stream publishes to; a name may be empty."""
     for name in (sink_topic, dead_letter_topic):
         if name:
             check_topic(name)
@@ -133,7 +132,7 @@ class Sink:
             if source and not any(_plain(key) in _ADDRESSES for key in source):
                 raise ConfigError("the sink needs an nsqd or lookupd of its own (sink_options):"
                                   " a source that owners receive for has none")
-            # The same servers: TLS, authentication and time limits are the same as well.
+            # The servers are the same, so the options of their connections are too.
             shared = {
                 _plain(key): value for key, value in source.items()
                 if _plain(key) in _ADDRESSES or _plain(key) in OPTIONS}
@@ -151,6 +150,8 @@ class Sink:
     @property
     def dead_letters(self) -> TopicDeadLetters | None:
         """The destination of failed rows; None if no topic is given for them."""
+        from nsqclient.spark.publishing import TopicDeadLetters
+
         if not self.dead_letter_topic:
             return None
         return TopicDeadLetters(dataclasses.replace(self.checked, topic=self.dead_letter_topic))
@@ -178,7 +179,7 @@ def mapping(sink: Sink, function: BodyFunction) -> Callable[[DataFrame, int], No
 
 
 class Transforming:
-    """A stream by SQL or by a function of DataFrames, which fail as a whole."""
+    """Processes batches with an SQL text or a function of DataFrames."""
 
     def __init__(self, sink: Sink, transform: Transform, max_bad_rows: int) -> None:
         self._sink = sink
@@ -186,6 +187,7 @@ class Transforming:
         self._max_bad_rows = max_bad_rows
 
     def check(self, spark: SparkSession) -> None:
+        """Transform an empty DataFrame, and check the columns of the result."""
         from pyspark.errors import PySparkException
 
         from nsqclient.spark.publishing import columns_of
@@ -210,7 +212,7 @@ class Transforming:
             self._rescue(batch, batch_id, exc)
 
     def _rescue(self, batch: DataFrame, batch_id: int, error: Exception) -> None:
-        """Publish good rows, and failed rows to the dead-letter topic; or raise ``error``."""
+        """Publish good rows, and bad rows as dead letters. Raise ``error`` if no row is bad."""
         from pyspark.sql import functions as F
 
         numbered = batch.withColumn(_ROW, F.monotonically_increasing_id()).persist()
@@ -223,7 +225,7 @@ class Transforming:
 
             bad = find_bad_rows(len(rows), fails, self._max_bad_rows)
             if not bad:
-                raise error  # nsqd, the network or Spark: not the rows
+                raise error  # of nsqd, the network or Spark
             is_bad = F.col(_ROW).isin([rows[number] for number in bad])
             dead = self._sink.dead_letter_topic
             self._sink.publish(self._transform(numbered.where(~is_bad).drop(_ROW)))
@@ -256,7 +258,7 @@ def _plain(key: str) -> str:
 
 
 def first_line(exc: Exception) -> str:
-    """The most useful line of Spark's error: the last of a Python traceback, or the first."""
+    """The useful line of Spark's error: the last of a Python traceback, otherwise the first."""
     lines = [line for line in str(exc).splitlines() if line.strip()]
     if not lines:
         return type(exc).__name__

@@ -1,4 +1,4 @@
-"""The transforms of a stream: an SQL text, a function of DataFrames, a function of bodies."""
+"""Transforms: an SQL text, a function of DataFrames, or a function of bodies."""
 
 from __future__ import annotations
 
@@ -10,29 +10,31 @@ from typing import TYPE_CHECKING, Any, Union, cast
 
 from nsqclient.display import counted
 from nsqclient.errors import ConfigError
-from nsqclient.spark.pipelines.dead_letters import DeadLetters
 
 if TYPE_CHECKING:
+    from nsqclient.spark.dead_letter_folder import FolderDeadLetters
+    from nsqclient.spark.publishing import TopicDeadLetters
     from pyspark.sql import DataFrame
+
+    DeadLetters = Union[TopicDeadLetters, FolderDeadLetters]
 
 logger: logging.Logger = logging.getLogger("nsqclient.spark")
 
-#: The name of the rows in an SQL text.
+#: The view of a batch in an SQL text.
 VIEW = "messages"
-#: Errors of single messages that each task logs; all are counted.
+#: Maximum number of failed rows whose errors a task logs.
 _MOST_LOGGED = 3
 
 _BODIES = (bytes, bytearray, memoryview, str)
 
-#: A batch to a batch with the column ``body``, and ``topic`` or ``defer_ms`` where wanted.
+#: Makes a batch with the column ``body``, and optionally ``topic`` and ``defer_ms``.
 Transform = Callable[["DataFrame"], "DataFrame"]
-#: A body to a body, to several, or to None: nothing is published.
+#: Makes a body, several bodies, or None from a body.
 BodyFunction = Callable[[bytes], Union[bytes, str, Iterable[Union[bytes, str]], None]]
 
 
 def check_pandas() -> None:
-    """Check that pandas is installed, which PySpark's ``mapInArrow`` needs for ``map_body``.
-    """
+    """Check that pandas is installed, which PySpark's ``mapInArrow`` needs."""
     if importlib.util.find_spec("pandas") is None:
         raise ConfigError(
             "map_body needs pandas, since PySpark's mapInArrow does: pip install 'pandas>=2.2'")
@@ -65,7 +67,7 @@ def sql(text: str) -> Transform:
 
     def transform(frame: DataFrame) -> DataFrame:
         frame.createOrReplaceTempView(VIEW)
-        # Each batch has its own session, so the view is visible only there.
+        # Each batch has its own session, so the views of two queries do not collide.
         result: DataFrame = frame.sparkSession.sql(text)
         return result
 
@@ -73,15 +75,13 @@ def sql(text: str) -> Transform:
 
 
 class BodyMapper:
-    """Applies a function of bodies to rows, which keep their other columns.
-
-    Pickles; runs on the executors.
+    """Applies a function of bodies to rows, which keep their other columns. Runs on executors.
 
     Args:
-        function: see ``BodyFunction``; a row becomes one for each body.
-        dead_letters: stores the rows for which it raises; None: the exception ends the query.
+        function: see ``BodyFunction``. A row becomes one row for each body.
+        dead_letters: stores the rows that fail; None: their exception ends the query.
         name_batch: called in a task; see ``FolderDeadLetters.open``.
-        max_size: maximum size of a body in bytes; an empty body is an error. None: no check.
+        max_size: an empty body, or one of more bytes, is an error. None: no check.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class BodyMapper:
                 self._dead_letters.describe())
 
     def _mapped(self, batch: Any, bad: list[int], errors: list[str]) -> Any:
-        """Map a batch; note the failed rows if dead letters are kept."""
+        """Map a batch. With dead letters, add the failed rows to ``bad`` and ``errors``."""
         import pyarrow as pa
 
         at = batch.schema.names.index("body")
@@ -151,7 +151,7 @@ def _check_sizes(bodies: list[bytes], max_size: int) -> None:
 
 
 def bodies_of(found: Any) -> list[bytes]:
-    """Convert the result of a function of a body."""
+    """Convert the result of a BodyFunction."""
     if found is None:
         return []
     parts: Iterable[Any] = [found] if isinstance(found, _BODIES) else found

@@ -1,7 +1,7 @@
 """``spark.read``: reads the messages that a channel has now.
 
 Spark asks for the partitions of a loaded DataFrame once, at its first action. Messages are peeked
-at or drained at this moment, and every action reads the same rows.
+at or drained then, and every action reads the same rows.
 """
 
 from __future__ import annotations
@@ -23,13 +23,12 @@ from nsqclient.partitioned.discovery import lookup_routes
 from nsqclient.protocol.frames import RawMessage
 from nsqclient.protocol.partitioned.lookup_table import TopicRoutes
 from nsqclient.spark.handshakes import check_handshakes
-from nsqclient.spark.ingest.writer import split_segment
+from nsqclient.spark.ingest import split_segment
 from nsqclient.spark.options import ReadOptions
 from nsqclient.spark.reading.partitions import (
     PeekedPartition, StoredPartition, make_partitions, read_partition,
 )
-from nsqclient.spark.reading.replay import select_stored
-from nsqclient.spark.reading.replay import read_snapshot, take_snapshot
+from nsqclient.spark.reading.replay import read_snapshot, select_stored, take_snapshot
 from nsqclient.spark.segment import Rows, encode_segment
 from nsqclient.spark.session import brief_errors
 
@@ -46,16 +45,16 @@ _SILENCE = 2.0
 def peek(options: ReadOptions) -> list[tuple[str, list[RawMessage]]]:
     """Receive some messages and requeue them (REQ 0); return them by nsqd.
 
-    Their attempts grow by one, and their order may change.
+    Their attempts increase by one, and their order may change.
 
-    Blocks: until ``maxMessages`` or all waiting messages have come. If the depth is unknown, until
-    ``idleMs``, or 2 s if that is more, passed in silence.
+    Blocks: until ``maxMessages`` or all waiting messages have arrived. If the depth is unknown,
+    until no message has arrived for ``idleMs``, at least 2 s.
 
     Raises:
         ConfigError: the channel has other consumers.
         NegotiationError: an nsqd rejects a requested option, even if its channel is empty.
         PartitionError: the topic is ordered.
-        NSQError: no nsqd can be reached, or messages wait and do not arrive for ``drain_patience``.
+        NSQError: no nsqd can be reached, or waiting messages do not arrive for ``drain_patience``.
     """
     check_handshakes(options.nsqd, options.lookupd, options.topic, options.config)
     routes = _find_partitions(options)
@@ -80,13 +79,13 @@ def peek(options: ReadOptions) -> list[tuple[str, list[RawMessage]]]:
     if depths.is_complete:
         # An empty channel needs no wait.
         wanted = min(wanted, depths.waiting - depths.paused)
-    # Held messages use up RDY, which is shared evenly: one of many nsqds may have all of them.
+    # Held messages use up RDY, which the nsqds share evenly, and one nsqd may have all messages.
     sources = max(len(depths.known) + len(depths.unknown), routes.usable_partitions)
     return _by_source(_look_at(options, wanted, wanted * sources, query)) if wanted else []
 
 
 def _find_partitions(options: ReadOptions) -> TopicRoutes:
-    """Return the partitions of the topic, from an nsqlookupd; empty if it has no partitions."""
+    """Ask an nsqlookupd for the partitions of the topic; empty if it has none."""
     for lookupd in options.lookupd:
         try:
             found = lookup_routes(lookupd, options.topic, "r", options.config).routes
@@ -127,12 +126,12 @@ def _by_source(messages: Iterable[Message]) -> list[tuple[str, list[RawMessage]]
 class NsqBatchReader(DataSourceReader):
     """Reads the messages that a channel has now.
 
-    ``peek`` (the default) requeues every message. ``drain`` takes them: they are in the snapshot
-    under ``storage`` until ``nsqclient.spark.release`` deletes it. ``replay`` reads what is in the
-    log of a query, even while that runs, or in a snapshot.
+    ``peek`` (the default) requeues every message. ``drain`` finishes them: they stay in a snapshot
+    under ``storage`` until ``nsqclient.spark.release`` deletes it. ``replay`` reads the log of a
+    query, which may be running, or a snapshot.
 
     Args:
-        load: a name that no other load() has.
+        load: the unique name of the load().
     """
 
     def __init__(self, options: ReadOptions, load: str) -> None:
@@ -140,7 +139,7 @@ class NsqBatchReader(DataSourceReader):
         self._load = load
 
     def __getstate__(self) -> dict[str, Any]:
-        # Executors only read segments: no secret of the options is sent to them.
+        # Executors only read segments, so the options with their secrets are not sent to them.
         return {}
 
     @brief_errors()
@@ -164,5 +163,5 @@ class NsqBatchReader(DataSourceReader):
         ) or [StoredPartition(url, [])]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """Give the rows of one task, as Arrow record batches. Has no side effect."""
+        """Yield the rows of one task as Arrow record batches."""
         return read_partition(partition)

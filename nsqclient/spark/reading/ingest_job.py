@@ -1,8 +1,8 @@
-"""``IngestJob``: a Spark job whose tasks own shards for as long as it runs.
+"""``IngestJob``: a Spark job whose tasks own shards while it runs.
 
-Spark places the tasks, and restarts failed ones, on other executors if necessary. Everything
-else goes through the storage: the assignment of shards (``shards.membership``), and the end of the
-job. So a running task needs neither the disk nor a port of the driver.
+Spark places the tasks and restarts failed ones. The assignment of shards (``shards.membership``)
+and the end of the job go through the storage, so a running task needs neither the disk nor a port
+of the driver.
 """
 
 from __future__ import annotations
@@ -22,28 +22,27 @@ from nsqclient.spark.errors import StorageError
 from nsqclient.spark.options import ReadOptions
 from nsqclient.spark.shards.names import ended_key
 from nsqclient.spark.shards.owners import ShardOwners
-from nsqclient.spark.storage import open_store
-from nsqclient.spark.storage.store import Store
+from nsqclient.spark.storage import Store, open_store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 logger: logging.Logger = logging.getLogger("nsqclient.spark")
 
-#: Settings that a job of owners needs, unless the user sets them. A task that was lost with its
-#: executor counts as failed, and these are counted for as long as the job runs.
+#: Default settings of a job of owners. Spark counts every task that is lost with its executor, for
+#: as long as the job runs.
 DEFAULTS = {
     "spark.task.maxFailures": "1000000",
     "spark.executor.maxNumFailures": "1000000",
 }
-#: A setting that users must not change: a speculative task would be an additional owner.
+#: Settings that users cannot change: a speculative task would be an additional owner.
 FORCED = {"spark.speculation": "false"}
 
 #: Seconds to store and finish the received messages at the end.
 STOP_TIMEOUT = 10.0
-#: Seconds for a task to notice the end of the job, and to end.
+#: Seconds in which a task notices the end of the job and ends.
 _JOB_STOP_TIMEOUT = STOP_TIMEOUT + 15.0
-#: Seconds before a task fails: Spark tries it again at once.
+#: Seconds that a task waits before it fails, because Spark retries it immediately.
 _RETRY_DELAY = 5.0
 
 
@@ -55,7 +54,7 @@ class IngestJob:
 
     Args:
         store: the storage, opened in the driver.
-        tasks: number of tasks. Each takes a slot of Spark, or waits for one.
+        tasks: number of tasks. Each occupies a slot of Spark.
         level: log level of the tasks, which log to stderr of the executors.
     """
 
@@ -71,7 +70,7 @@ class IngestJob:
         self._work = functools.partial(own_in_task, options, self.name, level)
         self._description = f"nsqclient spark ingest {options.topic}/{options.channel}"
         self.error: Exception | None = None  #: why the job has ended by itself
-        self._last = (0, 0)  # tasks that run, and have failed
+        self._last = (0, 0)  # running and failed tasks in the last report
         self._thread = threading.Thread(target=self._run, name="nsq-ingest-job", daemon=True)
 
     def start(self) -> None:
@@ -97,7 +96,7 @@ class IngestJob:
                         counted(self._tasks, "task"), failed)
 
     def stop(self) -> None:
-        """End the tasks, and cancel the tasks that do not end. Blocks at most about 25 s."""
+        """End the tasks, and cancel those that do not end. Blocks up to about 50 s."""
         if not self._thread.is_alive():
             return
         try:
@@ -122,9 +121,9 @@ class IngestJob:
 
 
 def own_in_task(options: ReadOptions, job: str, level: int, _rows: Iterable[int] = ()) -> None:
-    """Own shards in a task of Spark, until the job is to end. Spark retries a failed task."""
+    """Own shards in a task of Spark until the job ends. Spark retries a failed task."""
     _log_to_stderr(level)
-    pause = threading.Event()  # nobody sets it
+    pause = threading.Event()  # never set
     try:
         store = open_store(options.storage)
         owners = ShardOwners(options, store, job)
@@ -140,7 +139,7 @@ def own_in_task(options: ReadOptions, job: str, level: int, _rows: Iterable[int]
 
 
 def _log_to_stderr(level: int) -> None:
-    """Log into what Spark keeps as stderr of the executor, unless logging is set up there."""
+    """Log to stderr, which Spark keeps for each executor, unless logging is set up there."""
     root = logging.getLogger("nsqclient")
     if not root.hasHandlers():
         handler = logging.StreamHandler(sys.stderr)

@@ -1,4 +1,4 @@
-"""The tasks of a batch: which segments each reads, and how it gets them."""
+"""The tasks of a batch: which segments each task reads, and how."""
 
 from __future__ import annotations
 
@@ -15,18 +15,17 @@ from nsqclient.spark.errors import (
 )
 from nsqclient.spark.segment import check_segment, read_rows, warn_of_loss
 from nsqclient.spark.session import brief_errors
-from nsqclient.spark.storage import open_store
-from nsqclient.spark.storage.store import Store
+from nsqclient.spark.storage import Store, open_store
 
 _T = TypeVar("_T")
 
-#: A slow topic makes a segment of each few rows. Spark takes a batch for each, at a price, so small
-#: ones are joined until they have this many rows or bytes.
+#: Small segments are joined until they have this many rows or bytes, because Spark needs some time
+#: for each record batch.
 _ENOUGH_ROWS, _ENOUGH_BYTES = 1000, 1024 * 1024
 
 
 class PeekedPartition(InputPartition):
-    """A segment of peeked messages, which is sent with its task."""
+    """A segment of peeked messages. It is sent with its task."""
 
     def __init__(self, data: bytes) -> None:
         super().__init__(None)
@@ -50,13 +49,13 @@ def make_partitions(
 
 
 def spread(parts: Iterable[tuple[_T, int]], count: int) -> list[list[_T]]:
-    """Cut a batch into runs of about the same number of bytes; none is empty."""
+    """Cut a batch into at most ``count`` runs of about the same size, none of them empty."""
     parts = list(parts)
     total = sum(size for _, size in parts)
     runs: list[list[_T]] = []
     before = 0
     for part, size in parts:
-        # The middle of the part decides.
+        # A part belongs to the run in which its middle lies.
         if len(runs) < count and (before + size / 2) * count >= total * len(runs):
             runs.append([])
         runs[-1].append(part)
@@ -74,16 +73,16 @@ def read_partition(partition: InputPartition) -> Iterator[Any]:
 
 @functools.lru_cache(maxsize=10)
 def _open_in_process(url: str, pid: int) -> Store:
-    """Open the storage for all tasks of this process, which Spark uses again and again."""
-    # Spark collects garbage after each task. Without this it would look at every imported module,
-    # and that takes longer than the task. Once: garbage that is frozen is never freed.
+    """Open the storage once for all tasks of this process."""
+    # Spark collects garbage after each task. Without freeze, each collection visits all imported
+    # modules, which takes longer than the task. Only once, because frozen garbage is never freed.
     if not gc.get_freeze_count():
         gc.freeze()
     return open_store(url)
 
 
 def _read_stored(partition: StoredPartition) -> Iterator[Any]:
-    store = _open_in_process(partition.url, os.getpid())  # a process that was forked needs its own
+    store = _open_in_process(partition.url, os.getpid())  # a forked process needs its own
     for key in partition.keys:
         try:
             yield read_rows(check_segment(store.url, key, store.read(key)))
@@ -111,12 +110,12 @@ def _check_seen(store: Store, key: str) -> None:
 
 
 def join_small(batches: Iterable[Any]) -> Iterator[Any]:
-    """Join record batches of few rows, of which Spark takes each at a price."""
+    """Join small record batches."""
     small: list[Any] = []
     rows = size = 0
     for batch in batches:
         if small and (batch.num_rows >= _ENOUGH_ROWS or batch.nbytes >= _ENOUGH_BYTES):
-            yield _joined(small)  # a large one is not copied
+            yield _joined(small)  # so that the large batch is not copied
             small, rows, size = [], 0, 0
         small.append(batch)
         rows += batch.num_rows

@@ -1,7 +1,4 @@
-"""One line for each batch of a streaming query, and its lag.
-
-``progress_line`` is pure; ``ProgressPrinter`` is what Spark calls.
-"""
+"""``ProgressPrinter``: prints a line with the lag for each batch of a streaming query."""
 
 from __future__ import annotations
 
@@ -16,17 +13,17 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 from nsqclient.display import counted
 from nsqclient.spark.session import reason_of
 
-#: Shards that a line names: the ones furthest behind.
+#: Maximum number of shards that a line names; the ones with the most messages.
 _MOST_SHARDS = 3
 
 
 def progress_line(progress: Mapping[str, Any]) -> str:
-    """Write a query's progress (its JSON, read) on one line.
+    """Show a query's progress, decoded from JSON, on one line. Pure.
 
     ``batch 12: 50000 rows in 0.81 s (61728/s), lag: depth 1200, in flight 900, 2 shards, stored
-    1200 (a:4150 1000, b:4150 200)``; then messages that were delivered again and duplicates that
-    were dropped, if there were any. If other processes receive, only the shards are known, and
-    what is stored is an estimate ("about").
+    1200 (a:4150 1000, b:4150 200)``, then the numbers of redelivered messages and of dropped
+    duplicates. If other processes own the shards, only the stored messages are known, and their
+    number is an estimate ("about").
     """
     seconds = progress.get("durationMs", {}).get("triggerExecution", 0) / 1000
     rows = progress.get("numInputRows", 0)
@@ -64,7 +61,7 @@ def _words(lag: Mapping[str, Any]) -> str:
             words.append(f"{key.replace('_', ' ')} {lag[key]}")
     if lag.get("disk_full"):
         words.append("STORAGE FULL")
-    # A drain closes its connections when nothing is left for them.
+    # A drain closes its connections at its end.
     if not lag.get("connections", 1) and not lag.get("drained"):
         words.append("NO CONNECTION")
     return ", ".join(words)
@@ -86,7 +83,8 @@ def _words_of_shards(waiting: Mapping[str, Mapping[str, int]]) -> str:
 class ProgressPrinter(StreamingQueryListener):
     """Prints ``progress_line`` for each batch of each query of a session, and how queries end.
 
-    Give it to ``spark.streams.addListener``. Batches without rows are printed at their first only.
+    Pass it to ``spark.streams.addListener``. Of successive batches without rows, it prints the
+    first.
 
     Args:
         stream: the output; stderr by default.
@@ -114,7 +112,7 @@ class ProgressPrinter(StreamingQueryListener):
         (self._was_idle.discard if rows else self._was_idle.add)(query)
 
     def onQueryIdle(self, event: Any) -> None:
-        """A query has nothing to do."""
+        """Do nothing."""
 
     def onQueryTerminated(self, event: Any) -> None:
         self._was_idle.discard(str(event.id))
@@ -124,9 +122,8 @@ class ProgressPrinter(StreamingQueryListener):
         self._ended.set()
 
     def wait(self, timeout: float) -> bool:
-        """Wait until the last query's end was printed; False when it was not, in that time.
+        """Wait until the last query's end is printed; return False on a timeout.
 
-        Spark calls its listeners later, in a thread of its own, and not at all once the session is
-        stopped.
+        Spark calls its listeners later, in another thread, and never after the session is stopped.
         """
         return self._ended.wait(timeout)

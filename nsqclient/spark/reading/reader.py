@@ -1,9 +1,9 @@
-"""``spark.readStream``: what Spark calls to read a channel as a stream. It needs PySpark 4.2.
+"""``spark.readStream``: reads a channel as a stream. Needs PySpark 4.2.
 
-Of a stream Spark keeps one reader in a driver-side process for the whole query (offsets,
-partitions), and sends copies to the executors, which only read segments. So nothing is opened in
-``__init__``. The driver plans batches of the logs of shards, from listings; no row passes it there.
-If the options say where nsqd is, it owns the shards, too (``receiver``).
+Spark keeps one reader in a process of the driver for the whole query, and sends copies to the
+executors, which only read segments. So ``__init__`` opens nothing. The driver plans batches from
+listings of the logs; no row passes through it. If the options have addresses of nsqds or
+nsqlookupds, the driver also owns the shards: see ``receiver``.
 """
 
 from __future__ import annotations
@@ -30,19 +30,18 @@ from nsqclient.spark.session import brief_errors
 from nsqclient.spark.shards.admission import make_offset, plan_batch, read_offset
 from nsqclient.spark.shards.log_reader import ShardedLog
 from nsqclient.spark.shards.reader_claim import ReaderClaim
-from nsqclient.spark.storage import open_store
-from nsqclient.spark.storage.store import Store, probe
+from nsqclient.spark.storage import Store, open_store, probe
 
 if TYPE_CHECKING:
     from nsqclient.spark.reading.receiver import Receiver
 
 logger: logging.Logger = logging.getLogger("nsqclient.spark")
 
-#: Seconds that a call waits for new segments: long for a loop, short for a trigger.
+#: Seconds that a call waits for new segments.
 _WAIT = 0.2
-#: The same the first time, at most: until connections are open and messages come.
+#: Maximum seconds that the first call waits, until connections are open and messages arrive.
 _FIRST_WAIT = 5.0
-#: The same while a drain fills a batch.
+#: Seconds between two listings of a drain, or of the first call.
 _DRAIN_WAIT = 0.05
 
 
@@ -50,7 +49,7 @@ class _Opened:
     """The state of a reader in the driver's process while a query runs."""
 
     def __init__(self, options: ReadOptions, position: Mapping[str, int], drains: bool) -> None:
-        #: Set when a segment was stored here, or something went wrong.
+        #: Set when the receiver has stored a segment, or has failed.
         self.news: threading.Event = threading.Event()
         self.store: Store = open_store(options.storage)
         self.log: ShardedLog = ShardedLog(
@@ -61,9 +60,9 @@ class _Opened:
         try:
             probe(self.store)
             self._claim.take()
-            self.lost: list[str] = self.log.check(position)  #: shards that begin again
+            self.lost: list[str] = self.log.check(position)  #: shards whose log was lost
             if options.is_receiving:
-                # Takes long to import, and executors do not need it.
+                # Slow to import, and executors do not need it.
                 from nsqclient.spark.reading.receiver import Receiver
 
                 self.receiver = Receiver(options, self.store, self.news.set)
@@ -99,29 +98,31 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._opened: _Opened | None = None
         self._drains = False
-        self._target: dict[str, int] | None = None  # in a drain: the last segments
+        self._target: dict[str, int] | None = None  # the last segments to drain
         self._listed = float("-inf")  # when the storage was listed
-        self._registered: dict[str, int] = {}  # shards, each with its first position
+        self._registered: dict[str, int] = {}  # shard -> where its reading begins
         self._begun: dict[str, int] | None = None  # start of this run, as stored in the storage
         self._has_committed = False  # the checkpoint has a batch
-        self._is_first = True  # no batch was planned
-        self._is_full = False  # nothing could be added to the last batch
-        self._due = 0.0  # when the next one begins, even if it is not full
+        self._is_first = True  # no batch was planned yet
+        self._is_full = False  # the last batch has reached a limit
+        self._due = 0.0  # when the next batch begins, even if it is not full
 
     def __getstate__(self) -> dict[str, Any]:
-        # Executors only read segments: no secret of the options is sent to them.
+        # Executors only read segments, so the options with their secrets are not sent to them.
         return {}
 
     # -- in the driver's process
 
     @brief_errors()
     def initialOffset(self) -> dict[str, Any]:
-        """The start of a query without a checkpoint: see ``startingOffsets``.
+        """Find the start of a query without a checkpoint; see ``startingOffsets``.
 
-        By default after the last commit of each shard. Until the first commit a query whose
-        options say the same begins there again.
+        The default is the last commit of each shard. Another start is stored until the first
+        commit, so that a restarted query with the same options begins at the same segments.
 
-        Raises DataLossError, LogInUseError, or an NSQError if an nsqd rejects an option.
+        Raises:
+            DataLossError, LogInUseError: the log cannot be read.
+            NSQError: an nsqd rejects an option.
         """
         opened, options = self._open({}), self._options
         log = opened.log
@@ -140,15 +141,15 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxRows(self._options.max_messages_per_trigger)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Read the messages that nsqd, or without one the storage, has now, and end then."""
+        """Let the query end when it has read what the nsqds, or the storage, have now."""
         self._drains = True
 
     @brief_errors()
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Plan the next batch. Spark asks for it after it has committed everything up to ``start``.
+        """Plan the next batch. When Spark calls this, it has committed everything up to ``start``.
 
-        Blocks: for listings, and a moment for new segments, the first time until they can come;
-        with AvailableNow until a batch is full or all has come.
+        Blocks: for listings, and 0.2 s for new segments, 5 s in the first call. With AvailableNow,
+        until a batch is full or all messages are stored.
 
         Raises:
             ConfigError: the trigger is ``once``, or the checkpoint is of another kind.
@@ -185,7 +186,7 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         while True:
             opened.check()
             is_over = receiver.drain_is_over()
-            is_held = receiver.is_paused  # before the listing, which is then complete
+            is_held = receiver.is_paused  # before the listing, so that it misses no segment
             self._list(opened.log, position, is_due=True)
             if is_over and self._target is None:
                 self._set_target(opened.log, position)
@@ -201,10 +202,10 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _wait_for_batch(
         self, opened: _Opened, position: dict[str, int], limit: ReadLimit
     ) -> dict[str, int]:
-        """Wait a moment for a batch that is full, or due; return its end, or ``position``.
+        """Wait for a batch that is full or due; return its end, or ``position`` if there is none.
 
-        The first call waits until a segment exists, or a connected nsqd sends nothing. It does not
-        wait until the batch is due, because Spark cannot stop a query during a call.
+        The first call waits until a segment exists, or connected nsqds send nothing. No call waits
+        until a batch is due, because Spark cannot stop a query during a call.
         """
         receiver = opened.receiver
         first = receiver if self._is_first else None
@@ -212,7 +213,7 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         is_due = receiver is not None
         while True:
             opened.check()
-            # Both before the listing, which is then complete.
+            # Both before the listing, so that it misses no segment.
             is_silent = first is not None and first.is_silent()
             is_held = receiver is not None and receiver.is_paused
             self._list(opened.log, position, is_due)
@@ -234,14 +235,14 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             opened.news.clear()
 
     def reportLatestOffset(self) -> dict[str, Any]:
-        """``progress.sources[0].latestOffset``: the newest segments, and uncommitted messages."""
+        """Return the newest segments and the lag, for ``progress.sources[0].latestOffset``."""
         opened = self._opened
         if opened is None:
             return self._offset({})
         waiting = {}
         for nsqd, shard in sorted(opened.log.shards.items()):
             rows, size = shard.total(shard.first - 1, shard.last)
-            # The rows of the newest segment are known to its owner.
+            # Only the owner knows the rows of the newest segment.
             waiting[nsqd] = {"messages": rows, "bytes": size, "is_estimate": rows > 0}
         if opened.receiver is not None:
             waiting |= opened.receiver.waiting()
@@ -251,7 +252,7 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @brief_errors()
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """The tasks of the batch ``(start, end]``; the same for every call."""
+        """The tasks of the batch ``(start, end]``; every call returns the same ones."""
         options, begin, position = self._options, self._position(start), self._position(end)
         log = self._open(position).log
         segments = [
@@ -261,7 +262,7 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             options.storage, segments, options.min_partitions, options.fail_on_data_loss)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Do nothing: Spark calls ``latestOffset`` earlier, and also after the last batch."""
+        """Do nothing: ``latestOffset``, which Spark calls earlier, records commits."""
 
     def stop(self) -> None:
         opened, self._opened = self._opened, None
@@ -282,7 +283,7 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _list(self, log: ShardedLog, position: dict[str, int], is_due: bool = False) -> None:
         if self._target is not None:
-            # A drain has an end: later segments belong to the next one.
+            # The end of the drain is known, so new segments are not listed.
             log.refresh(position)
             return
         now = time.monotonic()
@@ -308,7 +309,7 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     f" least {shard.largest}, or its owners a smaller max_in_flight")
 
     def _set_target(self, log: ShardedLog, position: Mapping[str, int]) -> None:
-        """Let the query end with the segments that are stored now, also in new shards."""
+        """Let the query end with the segments that are stored now, in new shards too."""
         joined = {**self._registered, **position}
         log.refresh(joined)
         self._target = {nsqd: log.shards[nsqd].last for nsqd in joined}
@@ -328,8 +329,8 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         lasts = {nsqd: shard.last for nsqd, shard in log.shards.items()}
         most = lasts if self._target is None else self._target
         self._is_full = any(number < most.get(nsqd, 0) for nsqd, number in end.items())
-        # A shard joins with an empty range, where its reading begins, so that both ends of each
-        # later batch are in Spark's own log. A shard that is gone leaves when it was read.
+        # A new shard joins with an empty range, so that Spark's own log has both ends of its later
+        # batches. A shard that is no longer registered leaves after it has been read.
         leaving = [nsqd for nsqd, number in position.items() if (
             nsqd not in self._registered and number >= lasts.get(nsqd, number))]
         return {nsqd: number for nsqd, number in {**self._registered, **position, **end}.items()
@@ -342,9 +343,9 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def stop_on_sigterm() -> None:
-    """Let SIGTERM end this process by an exception, so that ``stop()`` runs.
+    """Let SIGTERM raise SystemExit, so that ``stop()`` runs.
 
-    Spark sends it, twice, without calling ``stop()`` first.
+    Spark sends SIGTERM twice, without calling ``stop()`` first.
     """
 
     def leave(number: int, frame: object) -> None:

@@ -1,7 +1,7 @@
-"""``Receiver``: the owners that the driver of a query, or a drain, starts by itself.
+"""``Receiver``: the owners that the driver runs itself, for a query or a drain.
 
-``nsq-receiver`` is its only thread: it discovers nsqds and looks after their owners, and asks nsqds
-for their depth, so that no call of Spark waits for an HTTP answer.
+Its only thread, ``nsq-receiver``, discovers nsqds, tends their owners, and asks the nsqds for their
+depth, so that no call of Spark waits for an HTTP response.
 """
 
 from __future__ import annotations
@@ -18,26 +18,25 @@ from nsqclient.consumer.drain_decision import ChannelDepths, DrainDecision, Drai
 from nsqclient.display import counted
 from nsqclient.errors import ConfigError, NSQError
 from nsqclient.spark.handshakes import check_handshakes
-from nsqclient.spark.ingest.ingest import Ingest
-from nsqclient.spark.ingest.writer import Quota
+from nsqclient.spark.ingest import Ingest, Quota
 from nsqclient.spark.options import ReadOptions
 from nsqclient.spark.shards.owners import ShardOwners
-from nsqclient.spark.storage.store import Store
+from nsqclient.spark.storage import Store
 
 logger: logging.Logger = logging.getLogger("nsqclient.spark")
 
-#: Seconds between two requests for the depth, normally and at the end of a drain.
+#: Seconds between two requests for the depth, of a stream and of a drain.
 _LAG_INTERVAL, _DRAIN_INTERVAL = 2.0, 0.3
-#: Seconds for which a drain waits for space on a full disk, once Spark has read all that is stored.
+#: Seconds that a drain waits for space on a full disk.
 _SPACE_PATIENCE = 10.0
-#: Maximum seconds between two checks of a drain that count as waiting.
+#: Longer intervals between two checks of a drain count only this many seconds as waiting.
 _LONGEST_LOOK = 0.5
-#: Seconds after a connection was opened in which its first messages may arrive.
+#: Seconds in which the first messages of a new connection arrive.
 _FIRST_SILENCE = 0.5
 
 
 class Receiver:
-    """Brings messages from nsqds into their logs. Threads: one uses it; ``stop`` any."""
+    """Receives messages from nsqds into their logs. Threads: one; ``stop`` any."""
 
     def __init__(
         self, options: ReadOptions, store: Store, on_stored: Callable[[], None],
@@ -50,9 +49,9 @@ class Receiver:
             options, store, is_alone=True, on_stored=on_stored, quota=self._quota)
         self._lock = threading.Lock()
         self._error: NSQError | None = None  # guarded by _lock
-        #: When the nsqds were asked last, and their answers. Replaced under _lock, never changed.
+        #: The last answers of the nsqds, and when they were asked. Replaced under _lock.
         self._seen: tuple[float, ChannelDepths] = (0.0, ChannelDepths())
-        self._asking = threading.Lock()  # a thread uses _query
+        self._asking = threading.Lock()  # guards _query
         self._query = DepthQuery(
             options.topic, options.channel, options.config,
             NsqdSources(options.nsqd, options.lookupd, nsqd_http=options.nsqd_http))
@@ -65,7 +64,7 @@ class Receiver:
     # -- lifecycle
 
     def prepare_drain(self) -> None:
-        """Read the messages that are there now, and end then. Call it before ``open()``."""
+        """Let the receiver end when the messages of now are stored. Call it before ``open()``."""
         options = self._options
         check_handshakes(options.nsqd, options.lookupd, options.topic, options.config)
         depths = self._query.fetch()
@@ -87,7 +86,7 @@ class Receiver:
         self._thread.start()
 
     def stop(self, timeout: float = 5.0) -> None:
-        """Store and finish received messages, requeue later ones, close the logs. Idempotent."""
+        """Store and finish the received messages, requeue later ones, close. Idempotent."""
         self._end.set()
         if self._thread.ident is not None:
             self._thread.join()
@@ -115,6 +114,7 @@ class Receiver:
                 return
 
     def _look(self) -> None:
+        """Ask the nsqds for their depth."""
         asked = time.monotonic()
         with self._asking:
             depths = self._query.fetch()
@@ -164,7 +164,7 @@ class Receiver:
     # -- the end of a drain
 
     def drain_is_over(self) -> bool:
-        """True if all messages that were there are stored; stops the owners then."""
+        """Stop the owners and return True if every message to drain is stored."""
         drain = self._drain
         assert drain is not None
         if self._end.is_set():
@@ -196,7 +196,7 @@ class Receiver:
             raise self._failure(drain.stuck(), errors[-1] if errors else None)
         self._log_end(depths, is_unknown, has_enough or drain.has_reached_target(progress))
         self.stop()
-        self._look()  # so that the last progress has the final depth, now that every FIN was read
+        self._look()  # the depth for the last progress, now that nsqd has read every FIN
         self.check()
         return True
 
@@ -225,7 +225,7 @@ class Receiver:
                 options.topic, options.channel, counted(depths.paused, "message"))
 
     def check_space(self, waiting_since: float = 0.0) -> None:
-        """Raise the error of a storage that has taken nothing for long: a drain has an end."""
+        """Raise the storage's error if its disk has been full for 10 s."""
         errors = [error for owner in list(self._owners.owners.values())
                   if (error := owner.log.full_error) is not None]
         now = time.monotonic()
@@ -239,17 +239,17 @@ class Receiver:
 
 class Progress(NamedTuple):
     stored: int  #: messages stored since the start, without copies
-    last_arrival: float  #: when a message came, or a connection was made
+    last_arrival: float  #: when the last message arrived, or the last connection opened
     is_connected: bool  #: True if at least one nsqd is connected
-    is_idle: bool  #: every message that came is stored
-    is_paused: bool = False  #: no message is expected: a flow is stopped
+    is_idle: bool  #: True if every received message is stored
+    is_paused: bool = False  #: True if an owner has stopped the flow
 
 
 class ReceiverDrain:
-    """Decides the end of one drain: it asks ``drain_decision``. Pure.
+    """Decides when a drain ends, with ``DrainDecision``. Pure.
 
-    It may end earlier than a drain of a consumer: when as many messages are stored as were there
-    at its start (``target``; None: unknown), so that a topic that is still published to has an end.
+    It also ends a drain when ``target`` messages are stored, the number that nsqd had at the start
+    (None: unknown). Otherwise it would not end while somebody publishes.
     """
 
     def __init__(self, target: int | None, rules: DrainRules) -> None:
@@ -261,7 +261,7 @@ class ReceiverDrain:
 
     def decide(self, progress: Progress, now: float) -> Step:
         """Return the next step of the drain, never ``FLUSH``."""
-        # No silence, and no patience, counts while a flow is stopped.
+        # The time of a stopped flow counts neither as silence nor as waiting.
         last_arrival = now if progress.is_paused else progress.last_arrival
         self._decision.look(now, {"": (last_arrival, True)})
         if not progress.is_idle:

@@ -1,10 +1,10 @@
-"""A range of the log, to be read again, also while a query uses it; and the results of drains.
+"""Replays, which read a range of a log again, and snapshots, the results of drains.
 
-A replay writes nothing: segments are never changed. They may be deleted at any moment, when their
-retention is over; a task that finds one gone fails with a DataLossError.
+A replay writes nothing, so a query may use the log meanwhile. Segments are deleted when their
+retention is over; a task whose segment is gone fails with a DataLossError.
 
-Each drain has a log of its own under the storage, a snapshot. Its messages are finished at nsqd, so
-it is their only copy until you release it.
+Each drain writes a log of its own under the storage, a snapshot. Its messages are finished at nsqd,
+so the snapshot is their only copy until it is released.
 """
 
 from __future__ import annotations
@@ -31,8 +31,7 @@ from nsqclient.spark.shards.listing import (
 )
 from nsqclient.spark.shards.names import Segment, ShardKeys, channel_folder
 from nsqclient.spark.shards.reader_claim import ReaderClaim
-from nsqclient.spark.storage import open_store
-from nsqclient.spark.storage.store import Store
+from nsqclient.spark.storage import Store, open_store
 
 logger: logging.Logger = logging.getLogger("nsqclient.spark")
 
@@ -67,12 +66,12 @@ class Replay(NamedTuple):
 
     @property
     def start(self) -> dict[str, int]:
-        """The last segment of each shard that is not read."""
+        """The offset after which the replay begins."""
         return {shard.nsqd: shard.start for shard in self.shards}
 
     @property
     def end(self) -> dict[str, int]:
-        """The last segment of each shard that is read."""
+        """The offset with which the replay ends."""
         return {shard.nsqd: shard.end for shard in self.shards}
 
     @property
@@ -113,7 +112,7 @@ def _select_of_shard(store: Store, shard: ShardListing, options: ReadOptions) ->
         messages = _count(store, options.topic, options.channel, shard, chosen)
     except DamagedSegmentError:
         if options.fail_on_data_loss:
-            raise  # otherwise its task skips it, with a warning
+            raise  # otherwise the task skips the damaged segment, with a warning
         messages = _count(store, options.topic, options.channel, shard, chosen[:-1])
     return ShardReplay(shard.nsqd, start, end, chosen, messages)
 
@@ -121,7 +120,7 @@ def _select_of_shard(store: Store, shard: ShardListing, options: ReadOptions) ->
 def _count(
     store: Store, topic: str, channel: str, shard: ShardListing, chosen: Sequence[Segment]
 ) -> int:
-    """Count the rows of segments: they are known by the next one, save for the newest."""
+    """Count the rows of segments. Only the newest must be read; the keys tell the others."""
     before = {one.number: one.before for one in shard.segments}
     messages = sum(before[one.number + 1] - one.before for one in chosen
                    if one.number + 1 in before)
@@ -136,7 +135,7 @@ def count_messages(store: Store, topic: str, channel: str) -> int:
 
 
 def find_start(options: ReadOptions, store: Store) -> dict[str, int]:
-    """Find the start of a query: the last segment of each shard before it."""
+    """Find the start of a query in each shard: the last segment that it does not read."""
     shards = list_shards(store, options.topic, options.channel)
     _check_known(store, shards, options)
     places: dict[str, int] = {}
@@ -163,11 +162,13 @@ def _report(store: Store, options: ReadOptions, nsqd: str, lost: str) -> None:
     warn_of_loss(url, lost)
 
 
-#: Where snapshots are. No topic has a name with a percent sign.
+#: The folder of snapshots. Names of topics have no percent sign.
 _FOLDER = "%snapshots"
-#: Under a snapshot: the object that names its topic and channel; and the folder whose object says
-#: that the drain has ended, and names the load() that has ended it.
-_CONTENT, _COMPLETE = "%content", "%complete"
+#: The object, in a snapshot, that names its topic and channel.
+_CONTENT = "%content"
+#: The folder, in a snapshot, that has an object when the drain is complete. The object is named
+#: after the load() that has completed it.
+_COMPLETE = "%complete"
 
 
 class Snapshot(NamedTuple):
@@ -175,20 +176,15 @@ class Snapshot(NamedTuple):
 
     name: str
     rows: int
-    is_complete: bool  #: False: the drain was cut off; load it again by its name to go on
+    is_complete: bool  #: False: the drain was interrupted; load it by its name to continue it
 
 
 def url_of(storage: str, name: str) -> str:
-    """The storage of one snapshot: a subfolder of the snapshots folder."""
+    """The URL of the storage of one snapshot."""
     return f"{storage.rstrip('/')}/{_FOLDER}/{name}"
 
 
 def snapshots(storage: str) -> list[Snapshot]:
-    """List the snapshots of a storage that were not released, by name.
-
-    Raises:
-        StorageError: the storage cannot be used.
-    """
     found = []
     for name in open_store(storage).list_folders(_FOLDER):
         store = open_store(url_of(storage, name))
@@ -198,13 +194,6 @@ def snapshots(storage: str) -> list[Snapshot]:
 
 
 def release(storage: str, name: str) -> None:
-    """Delete a snapshot: DataFrames that were loaded from it cannot be computed any more.
-
-    Raises:
-        ConfigError: no snapshot has this name.
-        LogInUseError: a drain is filling it.
-        StorageError: the storage cannot be used.
-    """
     if name not in [snapshot.name for snapshot in snapshots(storage)]:
         raise ConfigError(f"no snapshot {name!r} in {storage}")
     store = open_store(url_of(storage, name))
@@ -215,7 +204,7 @@ def release(storage: str, name: str) -> None:
         claim.release()
     whole = open_store(storage)
     folder = f"{_FOLDER}/{name}"
-    # Mark it as incomplete first: a release that is cut off may be repeated.
+    # Mark it as incomplete first, so that an interrupted release can be repeated.
     whole.delete(one.key for one in whole.list_objects(f"{folder}/{_COMPLETE}"))
     whole.delete(one.key for one in whole.list_objects(folder))
 
@@ -223,11 +212,11 @@ def release(storage: str, name: str) -> None:
 def take_snapshot(options: ReadOptions, load: str) -> tuple[str, list[tuple[str, int]]]:
     """Drain a channel into a snapshot; return its storage and segments.
 
-    Blocks: until all messages that were there are stored, or ``maxMessages``.
+    Blocks: until all messages that nsqd had, or ``maxMessages`` of them, are stored.
 
     Args:
-        load: the name of one ``load()``, and of its snapshot unless ``options`` name one. Actions
-            on a DataFrame share a load, so the later ones read what the first has drained.
+        load: the name of one ``load()``, and of its snapshot unless ``options`` have a name. All
+            actions on a DataFrame share it: the first one drains, and the others read the snapshot.
     """
     name = options.snapshot or load
     url = url_of(options.storage, name)
@@ -254,7 +243,7 @@ def take_snapshot(options: ReadOptions, load: str) -> tuple[str, list[tuple[str,
 
 
 def read_snapshot(options: ReadOptions) -> tuple[str, list[tuple[str, int]]]:
-    """Find a complete snapshot again; return its storage and segments."""
+    """Find a complete snapshot; return its storage and segments."""
     url = url_of(options.storage, options.snapshot)
     store = open_store(url)
     _check_content(store, options, options.snapshot)
@@ -282,10 +271,10 @@ def _segments(store: Store, options: ReadOptions) -> list[tuple[str, int]]:
 
 
 def _drain(options: ReadOptions) -> None:
-    # Takes long to import, and executors do not need it.
+    # Slow to import, and executors do not need it.
     from nsqclient.spark.reading.receiver import Receiver
 
-    # It is read when it is complete, so a full log would stay full for ever.
+    # No limits: nothing is read, and so committed, before the drain is complete.
     options = dataclasses.replace(options, max_log_messages=sys.maxsize, max_log_bytes=sys.maxsize)
     store = open_store(options.storage)
     news = threading.Event()

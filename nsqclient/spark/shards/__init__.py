@@ -1,9 +1,9 @@
-"""Shards: the log of one topic and channel at one nsqd, on a storage.
+"""Shards: logs on a storage, one for each nsqd or partition of a topic and channel.
 
-``names`` are the keys of its objects; ``shard_log`` is the writer's side of a shard; ``owners``
-receive from one nsqd each into it, and ``membership`` divides the nsqds among processes;
-``log_reader`` is the side of Spark's driver, ``admission`` shares a batch, and ``reader_claim``
-keeps it alone. Needs pyarrow, never pyspark.
+``names`` has the keys of the objects. ``shard_log`` writes the log of one shard, ``owners`` receive
+messages into it, and ``membership`` divides the shards among processes. ``log_reader`` is what
+Spark's driver reads with, ``admission`` plans its batches, and ``reader_claim`` keeps a second
+query away. Needs pyarrow, never pyspark.
 
 Every call that uses the storage raises StorageError if the storage fails. The docstrings name only
 other errors.

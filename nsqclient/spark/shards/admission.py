@@ -1,7 +1,7 @@
-"""Offsets over shards, and how a batch is shared among them. Pure.
+"""Offsets of Spark, and plans of batches. Pure.
 
-The offset ``{"v": 2, "log": "topic/channel", "shards": {"host:4150": 812}}`` means everything up to
-segment 812 of that shard.
+The offset ``{"v": 2, "log": "topic/channel", "shards": {"host:4150": 812}}`` means that everything
+up to segment 812 of that shard has been read.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ VERSION = 2
 
 
 def make_offset(topic: str, channel: str, shards: Mapping[str, int]) -> dict[str, Any]:
-    """Build an offset for Spark, which compares texts: shards are in order."""
+    """Build an offset. Spark compares offsets as text, so the shards are sorted."""
     return {"v": VERSION, "log": f"{topic}/{channel}", "shards": dict(sorted(shards.items()))}
 
 
@@ -42,14 +42,14 @@ _NUMBER, _BEFORE = attrgetter("number"), attrgetter("before")
 class ShardSegments:
     """The segments of one shard that a query has not committed. Not thread-safe.
 
-    Rows are known by the next segment. Those of the newest one are estimated, by the bytes of a row
-    in the segment before; without that as many as there can be.
+    The key of the next segment tells the rows of a segment. The rows of the newest segment are
+    estimated from its size: rows are as large as in the segment before, or else empty.
     """
 
     def __init__(self, number: int) -> None:
         self._committed = number
-        self._segments: list[Segment] = []  # in order; some that are gone may be missing
-        self._bytes = [0]  # before each of them, and before the next one
+        self._segments: list[Segment] = []  # in order; lost segments are missing
+        self._bytes = [0]  # total size before each segment, and before the next one
 
     @property
     def first(self) -> int:
@@ -76,7 +76,7 @@ class ShardSegments:
 
     @property
     def largest(self) -> int:
-        """The maximum rows of a segment, except the newest one, whose rows are unknown."""
+        """The maximum rows of a segment, without the newest, whose rows are unknown."""
         return max((later.before - one.before
                     for one, later in zip(self._segments, self._segments[1:])), default=0)
 
@@ -94,7 +94,7 @@ class ShardSegments:
         return self._segments[end - 1].number if end > low else start
 
     def _index(self, number: int) -> int:
-        """How many segments are before the one after a number."""
+        """The number of segments up to ``number``."""
         return bisect_right(self._segments, number, key=_NUMBER)
 
     def _rows(self, index: int) -> int:
@@ -117,11 +117,15 @@ def plan_batch(
     shards: Mapping[str, ShardSegments], start: Mapping[str, int], max_rows: int | None,
     max_bytes: int | None, limit: Mapping[str, int] | None = None,
 ) -> dict[str, int]:
-    """Share a batch over shards in proportion to their uncommitted bytes, in whole segments.
+    """Choose the end of a batch in each shard.
 
-    Each shard is given a segment first, so that none is starved by a larger one; if the limits
-    are too small for that, another one begins with each batch. At least one segment is in a batch,
-    if there is one. ``limit`` is the last segment of each shard that may be in it; None: all.
+    Each shard gets one segment, so that large shards do not starve small ones. The rest of the
+    batch is divided in proportion to the uncommitted bytes. If the limits are too small for one
+    segment of each shard, successive batches begin with different shards. A batch has at least one
+    segment, if any exists.
+
+    Args:
+        limit: the last segment of each shard that the batch may have; None: no limit.
     """
     lasts = {nsqd: max(start[nsqd], shards[nsqd].last if limit is None else
                        min(shards[nsqd].last, limit.get(nsqd, 0))) for nsqd in start}

@@ -1,8 +1,8 @@
-"""Listings of the logs of a topic and channel; and where reading begins and ends.
+"""Lists the logs of a topic and channel, and finds where reading begins and ends.
 
-An offset is the number of a segment, and means everything up to its end. ``list_shards`` is for
-occasional work: the start of a query, a replay, ``status``. A running query lists only new
-segments, see ``log_reader``.
+An offset is the number of the last segment that has been read. ``list_shards`` lists everything, so
+it is for the start of a query, a replay and ``status``. A running query lists only new segments:
+see ``log_reader``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from nsqclient.spark.segment import SegmentIds, check_segment, read_ids
 from nsqclient.spark.shards.names import (
     NoteKey, Segment, ShardKeys, parse_note, parse_number, parse_segment, parse_shard, registry,
 )
-from nsqclient.spark.storage.store import Store
+from nsqclient.spark.storage import Store
 
 #: Maximum number of concurrent requests.
 _LISTINGS = 16
@@ -29,11 +29,11 @@ _LISTINGS = 16
 class ShardListing(NamedTuple):
     nsqd: str  #: address
     segments: Sequence[Segment]  #: the kept segments, in order
-    committed: int  #: the last segment that is noted as committed by Spark
+    committed: int  #: the last recorded commit of Spark
 
     @property
     def first(self) -> int:
-        """The oldest kept segment, or the next one."""
+        """The oldest kept segment; without segments, the next one that will be written."""
         return self.segments[0].number if self.segments else self.last + 1
 
     @property
@@ -87,10 +87,13 @@ def delete_older(store: Store, folder: str, number: int) -> None:
 def delete_committed(
     store: Store, keys: ShardKeys, committed: int, expired: int, most_bytes: int | None = None,
 ) -> tuple[int, int]:
-    """Delete committed segments that are expired and that a note covers.
+    """Delete committed segments that a note covers and whose retention is over.
 
-    ``expired`` is the last one whose retention is over. Over ``most_bytes`` the oldest go first.
-    Returns the last deleted segment, and the bytes of all of them.
+    Args:
+        expired: the last segment whose retention is over.
+        most_bytes: keep at most this many bytes of committed segments, the newest.
+
+    Returns: the last deleted segment, and the bytes of all deleted segments.
     """
     clean_to = newest_note(store, keys).clean_to
     listed = list_segments(store, keys)
@@ -103,11 +106,11 @@ def delete_committed(
             if kept > most_bytes:
                 expired = max(expired, segment.number)
                 break
-    # Of segments behind the note a new writer needs the ids; the newest one has the next number.
+    # A new writer needs the ids of segments after the note, and the number of the newest segment.
     floor = max(0, min(committed, expired, clean_to, listed[-1].number - 1))
     gone = [segment for segment in listed if segment.number <= floor]
     if gone:
-        # First the floor, which a writer looks at after a create, then the segments under it.
+        # The floor comes first, because a writer checks it after a create.
         store.create(keys.floor(floor), b"")
         store.delete(keys.segment(one.number, one.before) for one in gone)
         delete_older(store, keys.of("floors"), floor)
@@ -119,15 +122,15 @@ def read_segment(store: Store, keys: ShardKeys, segment: Segment) -> SegmentIds:
     return read_ids(check_segment(store.url, key, store.read(key)))
 
 
-# -- where reading begins and ends: pure
+# -- pure: where reading begins and ends
 
 class Found(NamedTuple):
     number: int  #: number of the segment
-    lost: str  #: why it differs from the requested place; empty if it does not
+    lost: str  #: why it differs from the requested segment; empty if it does not
 
 
 def find_start(shard: ShardListing, options: ReadOptions, default: str) -> Found:
-    """Find the segment of a shard after which reading begins, by ``options`` or ``default``."""
+    """Find the segment after which reading begins. ``default`` applies if no option says it."""
     if options.starting_timestamp is not None:
         return Found(_before_time(shard, options.starting_timestamp), "")
     first, last, offset = shard.first, shard.last, options.starting_offsets
@@ -169,7 +172,7 @@ def missing_numbers(have: Iterable[int], start: int, end: int) -> list[int]:
 
 
 def ranges(numbers: Iterable[int]) -> str:
-    """Write sorted numbers as a reader would: ``3..5, 9``."""
+    """Show sorted numbers as ranges: ``3..5, 9``."""
     parts: list[list[int]] = []
     for number in numbers:
         if parts and parts[-1][1] == number - 1:
@@ -187,19 +190,19 @@ class ShardStatus(NamedTuple):
     topic: str
     channel: str
     nsqd: str  #: address
-    owner: str = ""  #: the process that wrote last; empty: not known
+    owner: str = ""  #: the process that wrote the newest segment; empty: unknown
     segment: int = 0  #: the newest one
     committed: int = 0  #: the last segment that Spark has committed
     lag_messages: int = 0  #: messages that Spark has not committed
     lag_bytes: int = 0  #: size of these messages
-    oldest: float = 0.0  #: when the oldest of these was stored; 0: unknown
+    oldest: float = 0.0  #: when the oldest of these messages was stored; 0: unknown
     written: float = 0.0  #: when the newest segment was stored; 0: never
     stored_bytes: int | None = None  #: size of all kept segments; None: unknown
-    depth: int | None = None  #: messages that wait at nsqd; None: not known
-    in_flight: int | None = None  #: messages that nsqd has sent, and waits for FIN of
+    depth: int | None = None  #: messages waiting at nsqd; None: unknown
+    in_flight: int | None = None  #: messages in flight at nsqd; None: unknown
 
     def lag_seconds(self, now: float) -> float:
-        """The age of the oldest message that Spark has not committed, since it was stored."""
+        """How long ago the oldest uncommitted message was stored."""
         return max(0.0, now - self.oldest) if self.oldest else 0.0
 
 

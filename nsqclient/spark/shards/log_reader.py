@@ -1,6 +1,6 @@
-"""``ShardedLog``: the logs of all shards, as Spark's driver plans batches of them.
+"""``ShardedLog``: the logs of all shards of a topic and channel, for Spark's driver.
 
-A batch is planned only from listings of new segments; rows are not read here. Its only thread,
+The driver plans batches from listings of new segments, and reads no rows. The only thread,
 ``nsq-retention``, records Spark's commits and deletes segments.
 """
 
@@ -24,30 +24,32 @@ from nsqclient.spark.shards.listing import (
 from nsqclient.spark.shards.names import (
     Segment, ShardKeys, channel_folder, parse_shard, registry, start_key, starts,
 )
-from nsqclient.spark.storage.store import Store
+from nsqclient.spark.storage import Store
 
 logger: logging.Logger = logging.getLogger("nsqclient.spark")
 
 #: Maximum number of concurrent listings.
 _LISTINGS = 16
-#: Seconds between two notes of what Spark has committed, and of their number between deletions.
-_COMMIT_INTERVAL, _COMMITS_PER_DELETION = 1.0, 10
+#: Seconds between two records of Spark's commits.
+_COMMIT_INTERVAL = 1.0
+#: Records of commits between two deletions of segments.
+_COMMITS_PER_DELETION = 10
 
-#: A commit is joined with the one before, within this part of the time: it expires a little later.
+#: Commits within this fraction of the retention expire together, to limit their number.
 _PART = 1000
 
 
 class Retention:
-    """The times of commits, until they expire. Not thread-safe: the caller holds a lock.
+    """The times of commits, until they expire. Not thread-safe.
 
-    After a power failure Spark's sink and checkpoint may lack rows of the log, so committed
-    segments are kept for a while. The time begins with the commit, because Spark's files are
-    written later, and again with each start, because the machine may have been off for longer.
+    Committed segments are kept for a while, because Spark's sink and checkpoint may lack rows after
+    a power failure. Their time begins with the commit, and again when a query starts, because the
+    machine may have been off.
     """
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._commits: deque[tuple[int, float]] = deque()  # the last segment, and when
+        self._commits: deque[tuple[int, float]] = deque()  # (last segment, time)
         self._expired = 0
 
     def committed(self, number: int, now: float) -> None:
@@ -76,9 +78,10 @@ class ShardedLog:
         self._fail_on_data_loss = fail_on_data_loss
         self.shards: dict[str, ShardSegments] = {}  #: nsqd -> its shard in the offset
         self._lock = threading.Lock()
-        self._committed: dict[str, int] = {}  # guarded by _lock, as all below
-        self._noted: dict[str, int] = {}  # written by the thread, then by stop
-        self._retentions: dict[str, Retention] = {}  # as above
+        self._committed: dict[str, int] = {}  # guarded by _lock
+        # Used by the thread, and after its end by stop.
+        self._noted: dict[str, int] = {}
+        self._retentions: dict[str, Retention] = {}
         self._end = threading.Event()
         self._pool = ThreadPoolExecutor(_LISTINGS, "nsq-storage")
         self._thread = threading.Thread(target=self._keep, name="nsq-retention", daemon=True)
@@ -90,7 +93,7 @@ class ShardedLog:
         self._thread.start()
 
     def stop(self) -> None:
-        """Note the last commit, and end. Idempotent."""
+        """Record the last commit, and end the thread. Idempotent."""
         if self._end.is_set():
             return
         self._end.set()
@@ -109,16 +112,17 @@ class ShardedLog:
         return [parse_shard(found.key) for found in listed]
 
     def places(self, nsqds: Iterable[str]) -> dict[str, int]:
-        """The start of shards that are not in an offset: after their last commit."""
+        """The last recorded commit of each shard, where reading begins without an offset."""
         nsqds = list(nsqds)
         found = self._pool.map(
             lambda nsqd: newest_number(self._store, self._keys(nsqd).of("commits")), nsqds)
         return dict(zip(nsqds, found))
 
     def check(self, position: Mapping[str, int]) -> list[str]:
-        """Check that the log reaches Spark's checkpoint; return the shards that do not.
+        """Check that each log reaches Spark's checkpoint; return the shards whose log does not.
 
-        A log keeps its newest segment, so a log that ends earlier was lost, and may be a new one.
+        The newest segment is never deleted. So a log that ends before the checkpoint was lost, or
+        has been replaced.
         """
         reached = self._pool.map(
             lambda one: one[1] == 0 or bool(self._list(one[0], one[1] - 1)), position.items())
@@ -137,7 +141,7 @@ class ShardedLog:
         return lost
 
     def begun(self, start: str) -> dict[str, int] | None:
-        """The start of a query with these options that has not committed a batch yet."""
+        """The stored start of a query without a committed batch; None if none is stored."""
         try:
             found = self._store.read(start_key(*self._names, start))
         except ObjectNotFoundError:
@@ -145,7 +149,7 @@ class ShardedLog:
         return read_offset(*self._names, json.loads(found))
 
     def begin(self, start: str, places: Mapping[str, int]) -> None:
-        """Note the start of a query: Spark's log may have only the end of its first batch."""
+        """Store the start of a query, because Spark's log may have only its first batch's end."""
         self._store.create(
             start_key(*self._names, start),
             json.dumps(make_offset(*self._names, places)).encode())
@@ -155,7 +159,7 @@ class ShardedLog:
             found.key for found in self._store.list_objects(starts(*self._names)))
 
     def refresh(self, start: Mapping[str, int]) -> None:
-        """Find the new segments of the shards of an offset, and forget those before it."""
+        """List the new segments after an offset, and forget the segments before it."""
         for nsqd in [nsqd for nsqd in self.shards if nsqd not in start]:
             del self.shards[nsqd]
         for nsqd, number in start.items():
@@ -209,13 +213,13 @@ class ShardedLog:
 
     def mark_committed(self, offset: Mapping[str, int]) -> None:
         with self._lock:
-            # Also shards that have left the offset: their commits are noted all the same.
+            # Commits of shards that have left the offset are recorded too.
             self._committed.update(offset)
 
     def is_noted(self, nsqd: str, number: int) -> bool:
-        """True if the storage says that a shard is committed up to ``number``.
+        """True if the commit of a shard up to ``number`` is recorded in the storage.
 
-        A shard leaves no sooner: when its nsqd comes back, its reading begins there.
+        Until then the shard stays in the offset: if its nsqd returns, reading begins at the record.
         """
         return number <= self._noted.get(nsqd, 0)
 
@@ -238,7 +242,7 @@ class ShardedLog:
         now = time.monotonic()
         for nsqd, number in committed.items():
             if nsqd not in self._retentions:
-                # Earlier commits count from now on.
+                # The retention of earlier commits begins now.
                 self._retentions[nsqd] = Retention(self._retention_seconds)
                 self._retentions[nsqd].committed(number, now)
             if number and number > self._noted.get(nsqd, 0):

@@ -1,14 +1,13 @@
-"""``Membership``: divides shards among the owners of a topic and channel, by heartbeats.
+"""``Membership``: divides the shards of a topic and channel among processes, by heartbeats.
 
-Every owner (a process that owns shards: a *member*) creates an object on the storage again and
-again, its heartbeat, whose key has a serial number and a digest of the nsqds that it can reach and
-of its own shards. Every member lists these objects, and computes from them, by itself, which
-shards are its own. So owners need no connection to each other, nor to a coordinator. This is advice
-only: while two members have seen different things, a shard has two owners for a moment, or none,
-and the log of the shard keeps them apart (see ``shard_log``).
+A *member* is a process that owns shards. It regularly creates an object on the storage, its
+heartbeat, which says which nsqds it reaches and which shards it has. Every member lists the
+heartbeats and computes its own shards from them, with the same rules. So members need no connection
+to each other and no coordinator. Members that have seen different heartbeats may leave a shard with
+two owners, or without one, for a moment. Two owners are harmless: see ``shard_log``.
 
-Time is counted in looks of the member that looks, so that clocks need not agree, and a member that
-was stopped finds no other one dead when it goes on. ``nsq-members`` is the only thread here.
+Members count time in looks, their own listings of the heartbeats. So clocks need not agree, and a
+member that was suspended does not declare the others dead. ``nsq-members`` is the only thread.
 """
 
 from __future__ import annotations
@@ -29,13 +28,13 @@ from nsqclient.spark.errors import ObjectNotFoundError, StorageError
 from nsqclient.spark.shards.names import (
     MemberKey, ended_key, heartbeat_key, members, parse_heartbeat,
 )
-from nsqclient.spark.storage.store import Store
+from nsqclient.spark.storage import Store
 
 logger: logging.Logger = logging.getLogger("nsqclient.spark")
 
-#: Seconds between two heartbeats. A dead member is noticed after ``PROVEN_LOOKS`` of these.
+#: Seconds between two heartbeats.
 INTERVAL = 3.0
-#: Seconds for the last request at the end.
+#: Seconds that leave() waits for the thread's last request.
 _JOIN = 5.0
 
 
@@ -47,17 +46,18 @@ class Membership:
         self._store = store
         self._names = (topic, channel)
         self._ended_key = ended_key(topic, channel, job) if job else ""
-        self._members = Members()  # used only by the thread that looks
-        #: Member -> digest, nsqds and shards of the others; used only by this thread.
+        self._looking = threading.Lock()  # one look at a time
+        # Guarded by _looking.
+        self._members = Members()
+        #: Other member -> digest, nsqds and shards.
         self._others: dict[str, tuple[str, list[str], list[str]]] = {}
         self._mine: list[str] = []  # keys of own heartbeats that may exist
-        self._looking = threading.Lock()  # one look at a time
         self._lock = threading.Lock()
         # Guarded by _lock.
         self._reachable: list[str] = []
         self._assigned: list[str] = []
         self._serial = 0
-        #: Set when there may be other shards than at the last ``assigned()``.
+        #: Set when ``assigned()`` may have a new result.
         self.changed: threading.Event = threading.Event()
         self.is_over: bool = False  #: True if the job must end
         self._wake = threading.Event()
@@ -71,7 +71,7 @@ class Membership:
         self._thread.start()
 
     def announce(self, nsqds: Iterable[str]) -> None:
-        """Set the nsqds that can be reached. The thread stores them immediately."""
+        """Set the nsqds that this member reaches. Its thread sends a heartbeat immediately."""
         nsqds = sorted(nsqds)
         with self._lock:
             if nsqds == self._reachable:
@@ -85,7 +85,7 @@ class Membership:
             return list(self._assigned)
 
     def leave(self) -> None:
-        """Leave: the other members take over at their next look. Idempotent."""
+        """Delete the heartbeat, so that the others take over at their next look. Idempotent."""
         self._end.set()
         self._wake.set()
         if self._thread.ident is not None:
@@ -93,10 +93,11 @@ class Membership:
             if self._thread.is_alive():
                 logger.warning("owners: the thread nsq-members did not end in time")
                 return
-        with contextlib.suppress(StorageError):  # then the others notice later
+        with contextlib.suppress(StorageError):  # the others notice later
             self._store.delete(self._mine)
 
     def look(self) -> None:
+        """Send a heartbeat, list those of the others, and compute this member's shards."""
         with self._looking:
             with self._lock:
                 reachable, held = self._reachable, self._assigned
@@ -133,7 +134,7 @@ class Membership:
         for key in alive:
             known = former.get(key.member, ("", [], []))
             if known[0] != key.digest:
-                # If it was deleted meanwhile, the next look finds a newer one.
+                # If this heartbeat was deleted meanwhile, the next look finds a newer one.
                 with contextlib.suppress(ObjectNotFoundError):
                     said = json.loads(self._store.read(heartbeat_key(*self._names, key)))
                     known = key.digest, said["nsqds"], said["owned"]
@@ -148,34 +149,34 @@ class Membership:
             try:
                 self.look()
             except StorageError as exc:
-                # The shards that are owned stay so: which members live is not known.
+                # Keep the shards: which members are alive is unknown.
                 logger.warning("owners: %s; trying again", exc)
             except Exception:
                 logger.exception("owners: a heartbeat failed; the owner continues")
 
 
-# -- which members live, and which shards each of them has: pure, and alike in every member
+# -- pure: which members are alive, and which shards each of them has
 
-#: Looks without a new heartbeat after which a member is dead: it had one in an earlier look.
+#: Looks without a new heartbeat after which a member is dead.
 PROVEN_LOOKS = 4
-#: The same of a member that has not had a new one yet: a dead one of long ago, or a new one.
+#: The same for a member of which only one heartbeat was seen. It may have died long ago.
 UNPROVEN_LOOKS = 2
 
 
 class _Member(NamedTuple):
     key: MemberKey  #: key of its newest heartbeat
     is_proven: bool = False  #: True if it has sent a heartbeat since it was first seen
-    silent: int = 0  #: looks since the newest one
+    silent: int = 0  #: looks since its newest heartbeat
 
 
 class Members:
-    """The members that live, as one of them sees it. Threads: one."""
+    """The members that are alive, as one of them sees it. Not thread-safe."""
 
     def __init__(self) -> None:
         self._members: dict[str, _Member] = {}
 
     def look(self, listed: Iterable[MemberKey]) -> list[MemberKey]:
-        """Compare a listing with the last one; return the heartbeats that may be deleted."""
+        """Update the members from a listing; return the heartbeats of dead members."""
         listed = list(listed)
         newest: dict[str, MemberKey] = {}
         for key in listed:
@@ -205,11 +206,15 @@ class Members:
 def assign(
     reached: Mapping[str, Iterable[str]], held: Mapping[str, Iterable[str]] | None = None
 ) -> dict[str, list[str]]:
-    """Assign each shard to one member: by ``reached`` nsqds, and the shards that it has (``held``).
+    """Assign each shard to a member that reaches it.
 
-    A member has at most its share, rounded up, unless only it reaches a shard. It keeps its
-    shards up to its share: when another member leaves, the others keep theirs, and when one joins,
-    only its new shards move. Other shards are spread by rendezvous hashing.
+    A member gets at most its share, rounded up, unless it is the only one that reaches a shard. It
+    keeps shards that it has, up to its share, so that only few shards move when a member joins or
+    leaves. Rendezvous hashing spreads the other shards.
+
+    Args:
+        reached: member -> the nsqds that it reaches.
+        held: member -> the shards that it has.
     """
     reaching: dict[str, list[str]] = {}
     for member, nsqds in reached.items():
@@ -219,7 +224,7 @@ def assign(
     result: dict[str, list[str]] = {member: [] for member in reached}
     share = -(-len(reaching) // max(1, sum(1 for nsqds in reached.values() if list(nsqds))))
     order = sorted(reaching, key=lambda nsqd: (len(reaching[nsqd]), _score(nsqd)))
-    # Shards that few members reach come first; among equals, the ones that stay.
+    # Shards that few members reach come first, and of these the ones that do not move.
     for _, equals in itertools.groupby(order, key=lambda nsqd: len(reaching[nsqd])):
         moving = []
         for nsqd in equals:
@@ -238,10 +243,10 @@ def assign(
 
 
 def digest_of(nsqds: Iterable[str], held: Iterable[str] = ()) -> str:
-    """A short text that differs for different nsqds that a member can reach, or has."""
+    """A short digest of the nsqds that a member reaches and the shards that it has."""
     return _score(*sorted(nsqds), "", *sorted(held))[:16]
 
 
 def _score(*texts: str) -> str:
-    """The same in every process, as Python's own hash is not."""
+    """A hash that is the same in every process."""
     return hashlib.sha256("\n".join(texts).encode()).hexdigest()

@@ -2,28 +2,28 @@
 
 ::
 
-    TOPIC/CHANNEL/shards/HOST:PORT                there is such a shard
+    TOPIC/CHANNEL/shards/HOST:PORT                registers a shard
     TOPIC/CHANNEL/readers/000000000007/000000000042
-                                                  the 42nd heartbeat of the seventh query that reads
-                                                  this; the one before all others has its process
+                                                  the 42nd heartbeat of the seventh query; number 0
+                                                  contains the query's process
     TOPIC/CHANNEL/starts/4f0c1b6a7d2e9835         the start of a query without a checkpoint, until
-                                                  its first commit; named by a hash of its option
+                                                  its first commit; the name is a hash of its option
     TOPIC/CHANNEL/HOST:PORT/segments/000000000/000000000812-000000000203000.arrow
-                                                  segment 812; those before it have 203,000 rows
+                                                  segment 812, after 203,000 rows in others
     TOPIC/CHANNEL/HOST:PORT/notes/000000000800-000003.json
-                                                  the third list of the messages of segments up to
-                                                  800 that are perhaps not finished at nsqd
+                                                  note 3 about the segments up to 800: the messages
+                                                  that may be unfinished at nsqd
     TOPIC/CHANNEL/HOST:PORT/commits/000000000790  Spark has committed segments up to 790
-    TOPIC/CHANNEL/HOST:PORT/floors/000000000500   segments up to 500 are deleted, or about to be
+    TOPIC/CHANNEL/HOST:PORT/floors/000000000500   segments up to 500 are deleted, or will be now
     TOPIC/CHANNEL/owners/MEMBER/000000000042-1f0c...
-                                                  the 42nd heartbeat of an owner of shards, which
-                                                  reaches the nsqds with this digest
-    TOPIC/CHANNEL/owners/ended-JOB                the owners of this job are to end
+                                                  the 42nd heartbeat of a member, with the digest of
+                                                  the nsqds that it reaches
+    TOPIC/CHANNEL/owners/ended-JOB                tells the owners of this job to end
 
-The key of a segment follows from the segment before it: its number is the next one, and the rows
-before it are known. So two writers that know the same segments want the same key, and the storage
-decides between them. Rows of all segments but the last are seen in a listing. Each folder of
-segments has a thousand numbers, so that a listing of new ones opens one or two, also on a disk.
+The key of a segment follows from the segment before it: the next number, and the rows so far. So
+two writers that know the same segments try to create the same key, and the storage lets one of them
+win. The keys in a listing tell the rows of all segments but the last. A folder has the segments of
+a thousand numbers, so that a listing of new segments opens only one or two folders.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _NOTE = re.compile(r"/notes/(\d{12,})-(\d{6,})\.json$", re.ASCII)
 
 
 class Segment(NamedTuple):
-    """A segment as a listing has it; its key says the first two."""
+    """A segment in a listing. Its key has the first two fields."""
 
     number: int
     before: int  #: rows in all segments before it
@@ -86,7 +86,7 @@ class ShardKeys(NamedTuple):
         return f"{self._segment_start(number)}-{before:015d}.arrow"
 
     def after_segment(self, number: int) -> str:
-        """A text before the keys of all segments with higher numbers, and after the others."""
+        """A text that sorts after the keys of segments up to ``number``, and before the others."""
         return self._segment_start(number + 1)
 
     def _segment_start(self, number: int) -> str:
@@ -113,7 +113,7 @@ def readers(topic: str, channel: str) -> str:
 
 
 def reader_beat(topic: str, channel: str, number: int, serial: int) -> str:
-    """The key of a heartbeat of a reader; the first, 0, has its process."""
+    """The key of a reader's heartbeat. Heartbeat 0 contains the reader's process."""
     return f"{readers(topic, channel)}/{number:012d}/{serial:012d}"
 
 

@@ -1,5 +1,6 @@
-"""``ShardOwner`` receives from one nsqd, or one partition, and writes the log of its shard;
-``ShardOwners`` are those of one process.
+"""``ShardOwner`` receives from one nsqd or partition, and writes the log of its shard.
+
+``ShardOwners`` are all the owners of one process.
 """
 
 from __future__ import annotations
@@ -19,20 +20,19 @@ from nsqclient.partitioned.discovery import lookup_routes
 from nsqclient.protocol.partitioned.lookup_table import TopicRoutes
 from nsqclient.spark.errors import StorageError
 from nsqclient.spark.handshakes import check_handshakes
-from nsqclient.spark.ingest.ingest import Ingest
-from nsqclient.spark.ingest.writer import Quota
+from nsqclient.spark.ingest import Ingest, Quota
 from nsqclient.spark.options import ReadOptions
 from nsqclient.spark.shards.listing import ShardStatus
 from nsqclient.spark.shards.membership import Membership
 from nsqclient.spark.shards.names import ShardKeys, parse_shard, partition_of_source, registry
 from nsqclient.spark.shards.shard_log import ShardLog
-from nsqclient.spark.storage.store import Store, probe
+from nsqclient.spark.storage import Store, probe
 
 logger: logging.Logger = logging.getLogger("nsqclient.spark")
 
-#: Seconds between two checks of what Spark has committed.
+#: Seconds between two checks of Spark's commits.
 _INTERVAL = 1.0
-#: Looks between two notes if few segments are new.
+#: Checks of the commits between two notes, if few segments are new.
 _LOOKS_PER_NOTE = 5
 #: Fraction of the limit below which uncommitted messages must fall before the flow resumes.
 _RESUME = 0.8
@@ -41,8 +41,8 @@ _RESUME = 0.8
 class ShardOwner:
     """The owner of one shard: receives from its nsqd, looks for Spark's commits, writes notes.
 
-    Two concurrent owners of one shard lose nothing and store nothing twice, but each reads every
-    segment of the other. So this should last only for moments, such as a takeover.
+    Two concurrent owners of one shard lose no message and store none twice, but each reads every
+    segment of the other. So a shard should have two owners only during a takeover.
     """
 
     def __init__(
@@ -61,13 +61,12 @@ class ShardOwner:
             lookupd=() if partition is None else options.lookupd)
         self._notify_failed = on_failed
         self._notify_stored = on_stored
-        #: The ingest, which receives the messages.
         self.ingest: Ingest = Ingest(
             self._options, self.log, on_stored=self._on_stored, on_failed=self._on_failed,
             quota=quota, partitions=None if partition is None else frozenset({partition}))
         self._is_failed = False
-        self._is_held = False  # Spark is behind
-        self._wake = threading.Event()  # the storage takes nothing, or the end
+        self._is_held = False  # too many messages are uncommitted
+        self._wake = threading.Event()  # set when the storage fails, and by stop
         self._end = threading.Event()
         self._thread = threading.Thread(
             target=self._run, name=f"nsq-shard-{nsqd}", daemon=True)
@@ -79,7 +78,7 @@ class ShardOwner:
         self._thread.start()
 
     def stop(self, timeout: float = 5.0) -> None:
-        """Store and finish the received messages, requeue later ones, and note that. Idempotent."""
+        """Store and finish the received messages, requeue later ones, write a note. Idempotent."""
         if self._thread.ident is None or self._end.is_set():
             return
         self._end.set()
@@ -113,7 +112,7 @@ class ShardOwner:
     def _on_stored(self) -> None:
         self.balance()
         if self.log.full_error is not None:
-            self._wake.set()  # for a first look at once
+            self._wake.set()  # retry immediately
         self._notify_stored()
 
     def _on_failed(self, error: NSQError) -> None:
@@ -123,7 +122,7 @@ class ShardOwner:
     def _run(self) -> None:
         looks = 0
         while True:
-            # After a wake the next look is a whole interval later, if the storage stays as it is.
+            # After the immediate retry, the next one is a whole interval later.
             self._wake.wait(_INTERVAL)
             self._wake.clear()
             if self._end.is_set():
@@ -141,23 +140,27 @@ class ShardOwner:
             self.balance()
 
 
-#: Owners that are started or stopped at once.
+#: Owners that are started or stopped concurrently.
 _AT_ONCE = 16
 #: Seconds between two checks whether an owner has failed, or has another shard.
 _CHECK_INTERVAL = 0.5
-#: Seconds between two lines about the work.
+#: Seconds between two log lines about each shard.
 _REPORT_INTERVAL = 30.0
-#: New objects after which Python looks for garbage; by default it does after each read of a socket.
+#: New objects between two garbage collections. With Python's default, each read of a socket causes
+#: one.
 _NEW_OBJECTS = 10_000
 
 
 class ShardOwners:
-    """The owners of one process: of the shards that are assigned to it.
+    """The owners of one process, one for each shard that is assigned to it.
 
-    It shares the shards that it can reach with all other processes that own shards of this topic
-    and channel on this storage (see ``Membership``); or, alone (``is_alone``), it owns all of them.
-    With ``job``, the name of a Spark job that this process ends with, a shard that fails is tried
-    again at the next discovery. Threads: one; ``owners`` may be read by any.
+    Threads: one; any thread may read ``owners``.
+
+    Args:
+        job: name of the Spark job that this process is a task of. In a job, an owner that fails is
+            started again after the next discovery; without one, its error is raised.
+        is_alone: own all shards. Otherwise the processes with owners of this topic and channel, on
+            this storage, share the shards; see ``Membership``.
     """
 
     def __init__(
@@ -178,7 +181,7 @@ class ShardOwners:
         self.owners: dict[str, ShardOwner] = {}  #: nsqd -> owner
 
     def open(self) -> None:
-        """Probe the storage, negotiate with every nsqd that is there, and begin."""
+        """Probe the storage, negotiate with every nsqd, and start the owners."""
         if 0 < gc.get_threshold()[0] < _NEW_OBJECTS:  # otherwise the user has set it
             gc.set_threshold(_NEW_OBJECTS)
         probe(self._store)
@@ -210,9 +213,9 @@ class ShardOwners:
             self._report()
 
     def update(self) -> None:
-        """Ask nsqlookupds, then as ``rebalance``. What failed in a job is tried again."""
+        """Ask the nsqlookupds, then rebalance. In a job, failed owners are started again."""
         self.check()
-        with self._lock:  # but not newer errors
+        with self._lock:  # keep errors that check() has not seen
             self._errors = {nsqd: error for nsqd, error in self._errors.items()
                             if nsqd in self.owners}
         self._discover()
@@ -221,7 +224,7 @@ class ShardOwners:
         self.rebalance()
 
     def rebalance(self) -> None:
-        """Begin to own the shards that are assigned to us now, and leave the others."""
+        """Start owners of newly assigned shards, and stop those of other shards."""
         assigned = self._reachable
         if self._members is not None:
             assigned = self._members.assigned()
@@ -253,9 +256,9 @@ class ShardOwners:
         self.owners[nsqd] = owner
 
     def _keep_registry(self, ended: Sequence[ShardOwner]) -> None:
-        """Unregister shards whose nsqd discovery does not list any more; register the owned ones.
+        """Unregister the shards of ``ended`` owners, and register the owned shards again.
 
-        Another owner, which could not see the nsqd, may have unregistered an owned shard.
+        A process that could not see an nsqd may have unregistered a shard that is owned here.
         """
         options = self._options
         try:
@@ -270,7 +273,7 @@ class ShardOwners:
             logger.warning("%s; trying again", exc)
 
     def check(self) -> None:
-        """Raise why an owner can receive nothing more; in a job that owner is stopped instead."""
+        """Raise the error of an owner that has failed; in a job, stop that owner instead."""
         with self._lock:
             errors = dict(self._errors)
         for nsqd, error in errors.items():
@@ -297,9 +300,8 @@ class ShardOwners:
                     lookup_routes(lookupd, options.topic, "r", options.config).routes)
             except NSQError as exc:
                 logger.warning("%s; trying again", exc)
-                found += self._reachable  # lost nsqds are not known
-        # An nsqd may have left nsqlookupd, or nsqlookupd may have been restarted, and there are
-        # messages all the same.
+                found += self._reachable  # which of them are gone is unknown
+        # A connected nsqd stays, although nsqlookupd may not list it after a restart.
         connected = {nsqd for nsqd, owner in self.owners.items() if owner.ingest.connections}
         self._reachable = sorted(connected.union(found))
 
@@ -317,6 +319,6 @@ class ShardOwners:
 
 
 def shards_of(routes: TopicRoutes) -> list[str]:
-    """The shards of a topic: its nsqds, or its partitions, whose nsqds may change. Pure."""
+    """The shards of a topic: its nsqds, or its partitions, whose nsqds may change."""
     partitions = {*range(routes.partition_num), *routes.partitions}
     return [*routes.plain, *map(partition_source, sorted(partitions))]

@@ -1,9 +1,9 @@
-"""``ReaderClaim``: says that a query reads a log, so that no other one does at the same time.
+"""``ReaderClaim``: lets only one query at a time read the logs of a topic and channel.
 
-Two queries with checkpoints of their own would delete segments that the other one has not read. So
-a query takes the next number of the readers of a log, and creates a heartbeat again and again;
-another query that sees new heartbeats does not begin. A query that was suspended for long, and
-finds a higher number than its own, ends. ``nsq-reader-claim`` is the only thread here.
+Two queries with separate checkpoints would delete segments that the other has not read. So a query
+takes the next reader number and sends heartbeats with it, and another query does not start while
+new heartbeats appear. A query that was suspended ends when it finds a higher number than its own.
+``nsq-reader-claim`` is the only thread.
 """
 
 from __future__ import annotations
@@ -13,22 +13,23 @@ import json
 import logging
 import os
 import socket
-import sys
 import threading
 import time
-from pathlib import Path
 
 from nsqclient.spark.errors import LogInUseError, ObjectNotFoundError, StorageError
 from nsqclient.spark.shards.names import parse_reader, reader_beat, readers
-from nsqclient.spark.storage.store import Store
+from nsqclient.spark.storage import Store
 
 logger: logging.Logger = logging.getLogger("nsqclient.spark")
 
 #: Seconds between two heartbeats.
 INTERVAL = 1.0
-#: Heartbeats that a reader misses before it is dead; and the time that it has to end.
-_MISSED, _PATIENCE = 5, 15
-#: Intervals for which a look counts: another reader begins after ``_MISSED`` at the earliest.
+#: Missed heartbeats after which a reader counts as dead.
+_MISSED = 5
+#: Intervals that a new query waits for a running query to end.
+_PATIENCE = 15
+#: Intervals for which a listing is recent enough. Less than ``_MISSED``, after which another query
+#: may start.
 _FRESH = 3
 
 
@@ -42,20 +43,19 @@ class ReaderClaim:
         self._number = 0
         self._beats: list[str] = []  # keys of heartbeats that may exist; used only by the thread
         self._error: LogInUseError | None = None
-        self._looked = float("inf")  # when the last look began
+        self._looked = float("inf")  # when the last listing began
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, name="nsq-reader-claim", daemon=True)
 
     def take(self) -> None:
-        """Become the reader. Blocks until a former reader has ended or counts as dead."""
+        """Become the reader. Blocks until the last reader has ended or counts as dead."""
         while True:
             beats = self._list()
             newest = max(beats, default=0)
             if newest:
                 self._check_dead(newest)
             key = reader_beat(*self._names, newest + 1, 0)
-            process = {"host": socket.gethostname(), "machine": _machine(), "pid": os.getpid(),
-                       "driver": describe_driver()}
+            process = {"host": socket.gethostname(), "machine": _machine(), "pid": os.getpid()}
             if self._store.create(key, json.dumps(process).encode()):
                 break
         self._number = newest + 1
@@ -70,7 +70,7 @@ class ReaderClaim:
         if self._thread.ident is None:
             return
         self._thread.join()
-        with contextlib.suppress(StorageError):  # then the next reader notices that it is dead
+        with contextlib.suppress(StorageError):  # the next reader waits until this one is dead
             self._delete(self._number)
 
     def check(self) -> None:
@@ -97,7 +97,7 @@ class ReaderClaim:
         try:
             holder = json.loads(self._store.read(reader_beat(*self._names, number, 0)))
         except ObjectNotFoundError:
-            return  # it has ended just now
+            return  # it has just ended
         if holder["machine"] == _machine() and not _is_alive(holder["pid"]):
             return
         before, missed = self._list().get(number), 0
@@ -111,8 +111,8 @@ class ReaderClaim:
             if missed >= _MISSED:
                 return
         raise LogInUseError(
-            self._url, f"another query ({holder['driver']} on {holder['host']}) reads it: use a"
-            " separate channel for each query, or end the other one first")
+            self._url, f"another query (process {holder['pid']} on {holder['host']}) reads it: use"
+            " a separate channel for each query, or end the other one first")
 
     def _delete(self, number: int) -> None:
         folder = reader_beat(*self._names, number, 0).rpartition("/")[0]
@@ -138,26 +138,12 @@ class ReaderClaim:
 
 
 def _machine() -> str:
-    """Name what process numbers belong to: a start of a machine, and a namespace there."""
+    """Identify the scope of process numbers: a boot of a machine, and its pid namespace."""
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
             return f"{file.read().strip()} {os.readlink('/proc/self/ns/pid')}"
     except OSError:
         return f"{socket.gethostname()} without /proc"
-
-
-def describe_driver() -> str:
-    """Describe the program of this query: Spark's own Python process says nothing to a user."""
-    pid, words = os.getpid(), sys.argv
-    while any("pyspark" in word for word in words[:3]):
-        try:
-            stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-            parent = int(stat.rpartition(")")[2].split()[1])
-            command = Path(f"/proc/{parent}/cmdline").read_bytes()
-        except (OSError, ValueError):
-            break
-        pid, words = parent, command.decode(errors="replace").rstrip("\0").split("\0")
-    return f"process {pid}"
 
 
 def _is_alive(pid: int) -> bool:

@@ -1,12 +1,16 @@
-"""``ShardLog``: the writer's side of a shard's log. The sink of an ingest.
+"""``ShardLog``: writes the log of one shard. It is the sink of an ingest.
 
-The order of the steps matters. A segment is created under the one key that comes next, which the
-storage grants once; then it is known that it is not void; only then may FIN be sent. A segment is
-void if later segments have been written and deleted: a suspended writer may create it,
-and nobody reads it. A floor is written before its segments are deleted, so a look after the create
-is enough. A writer whose create loses reads the ids of every segment that it did not write before
-it tries the next key. So whatever the number of writers, each of them knows all ids that are before
-its own segment, and stores no message twice.
+Several writers may write one log; no message is lost or stored twice. A writer stores a segment in
+this order:
+
+1. It creates the object under the next key. The storage lets only one writer create a key.
+2. It checks the floor: the segment is *void* if segments with its number were deleted before. A
+   writer that was suspended can create a void segment, and nobody reads it. The floor is always
+   written before the segments below it are deleted, so one check after the create is enough.
+3. It sends FIN.
+
+A writer that loses in step 1 reads the ids of all segments of other writers before it tries the
+next key. So every writer knows all ids in the segments before its own.
 """
 
 from __future__ import annotations
@@ -27,26 +31,26 @@ from nsqclient.display import show_size
 from nsqclient.spark.errors import (
     DamagedSegmentError, ObjectNotFoundError, StorageError, StorageFullError,
 )
-from nsqclient.spark.ingest.known_ids import MOST_PROVEN, Claim, KnownIds
+from nsqclient.spark.known_ids import MOST_PROVEN, Claim, KnownIds
 from nsqclient.spark.segment import Rows, check_segment, encode_segment, read_ids
 from nsqclient.spark.shards.listing import (
     delete_committed, list_segments, newest_note, newest_number, read_segment,
 )
 from nsqclient.spark.shards.names import NoteKey, Segment, ShardKeys, parse_note
-from nsqclient.spark.storage.store import Store
+from nsqclient.spark.storage import Store
 
 logger: logging.Logger = logging.getLogger("nsqclient.spark")
 
-#: Times that a recovery begins again because objects were deleted while it read them.
+#: Maximum attempts of a recovery, which fails if objects are deleted while it reads them.
 _RECOVERIES = 10
-#: Requests at once while a new writer reads segments.
+#: Concurrent requests while a new writer reads segments.
 _READERS = 8
-#: Segments behind the newest note from which on another one is due: a new writer reads them all.
+#: New segments after which another note is due. A new writer reads all segments after a note.
 SEGMENTS_PER_NOTE = 16
 
 
 class End(NamedTuple):
-    """The end of a log: the next segment's key follows from it."""
+    """The end of a log, from which the key of the next segment follows."""
 
     number: int = 0  #: number of the last segment
     rows: int = 0  #: rows in all segments
@@ -63,17 +67,17 @@ class _Waiting(NamedTuple):
 
 
 class ShardLog:
-    """Writes the log of one shard.
+    """Writes the log of one shard. Threads: any, once it is open.
 
-    ``settle_time``: seconds after which nsqd has surely read a FIN on a connection that lives.
-    Threads: any, once it is open.
+    Args:
+        settle_time: seconds after which nsqd has certainly read a FIN, if the connection is open.
     """
 
     def __init__(
         self, store: Store, keys: ShardKeys, settle_time: float = 120.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        #: The name of this writer. It is in each segment: no two writers have the same bytes.
+        #: The name of this writer. Each segment contains it, so writers never store equal bytes.
         self.writer: str = uuid.uuid4().hex
         #: The process, such as ``node7, process 4121``.
         self.owner: str = f"{socket.gethostname()}, process {os.getpid()}"
@@ -83,24 +87,23 @@ class ShardLog:
         self._clock = clock
         self._appending = threading.Lock()  # held over a create; taken before _changed
         self._known = KnownIds()  # guarded by _appending
-        #: The end of the log, as this writer knows it. Guarded by _appending.
+        #: The end of the log as far as this writer has read it. Guarded by _appending.
         self.end: End = End()
         self._is_lost = True  # the end is unknown: recover first. Guarded by _appending
-        #: The newest note, and whether there is news for the next one.
-        self._note = NoteKey(0, 0)  # guarded by _appending
-        self._must_note = False  # guarded by _appending
+        self._note = NoteKey(0, 0)  # the newest note. Guarded by _appending
+        self._must_note = False  # a note was not stored. Guarded by _appending
         self._needed = 0  # bytes of the last segment. Guarded by _appending
         self._changed = threading.Lock()
         # Guarded by _changed, all below.
         self._waiting: deque[_Waiting] = deque()
-        self._sums = (0, 0)  # rows and bytes of these
-        self.committed: int = 0  #: the last segment that Spark has committed, as is known here
-        #: Why the storage did not take the last segment; None: it did.
+        self._sums = (0, 0)  # rows and bytes in _waiting
+        self.committed: int = 0  #: the last segment that Spark is known to have committed
+        #: Why the last segment could not be stored; None if it was stored.
         self.full_error: StorageError | None = None
         #: When the newest segment was stored, in seconds since 1970; 0: never.
         self.written: float = 0.0
-        self.redelivered: int = 0  #: messages that came with attempts over 1
-        #: Copies of durable messages that were finished and not stored.
+        self.redelivered: int = 0  #: messages received with attempts above 1
+        #: Copies of stored messages; they are finished, and not stored again.
         self.copies_dropped: int = 0
         self.lost_creates: int = 0  #: segments that another writer created first
 
@@ -110,7 +113,7 @@ class ShardLog:
     # -- lifecycle
 
     def open(self) -> None:
-        """Register the shard, and read the segments of other writers."""
+        """Register the shard, and read the segments of earlier writers."""
         self.register()
         with self._appending:
             self._recover()
@@ -120,19 +123,19 @@ class ShardLog:
         self._store.create(self._keys.shard, b"")
 
     def unregister(self) -> None:
-        """Unregister the shard: it ends when Spark has read it."""
+        """Remove the shard from the registry. Spark reads it to its end."""
         self._store.delete([self._keys.shard])
 
     def close(self) -> None:
-        """Note the messages that are surely finished at nsqd. Connections must be closed before."""
+        """Write a last note. Close the connections before, so that their FINs are proven."""
         try:
             self.write_note(at_least=1)
         except StorageError as exc:
-            # Then the next writer reads the ids from the segments, as after a crash.
+            # The next writer reads the ids from the segments instead, as after a crash.
             logger.warning("%s", exc)
 
     def _recover(self) -> None:
-        """Find the end of the log, and the messages that may come again. Needs _appending."""
+        """Find the end of the log and the messages that nsqd may redeliver. Needs _appending."""
         for _ in range(_RECOVERIES):
             try:
                 if self._try_to_recover():
@@ -151,14 +154,14 @@ class ShardLog:
             key = keys.note(note)
             known.load(decode_note(store.url, key, store.read(key)))
         listed = list_segments(store, keys)
-        floor = self._floor()  # after the listing: nothing behind it was deleted before
+        floor = self._floor()  # after the listing, so that it covers segments deleted meanwhile
         segments = [one for one in listed if one.number > floor]
         plan = plan_recovery(segments, note.clean_to, MOST_PROVEN)
         if plan is None:
             return False
         last = segments[-1] if segments else None
         end = End()
-        # The oldest of the proven ones first: they are the first that are forgotten.
+        # The oldest proven ids first, because the first are forgotten first.
         needed = [*reversed(plan.proven), *plan.doubtful]
         with ThreadPoolExecutor(_READERS, "nsq-storage") as pool:
             contents = pool.map(lambda one: read_segment(store, keys, one), needed)
@@ -180,11 +183,17 @@ class ShardLog:
         self, parts: Sequence[tuple[str, Rows]], claims: Sequence[Claim],
         copies: Sequence[Claim] = (),
     ) -> list[list[int]] | None:
-        """Make messages the next segment, unless some of them are known.
+        """Store messages as the next segment, unless some of them are stored already.
 
-        When this returns None, FIN may be sent for ``claims`` and ``copies``. When it returns
-        positions in each claim instead, nothing was stored: leave these messages out, and hand them
-        over as ``copies``. After a StorageError it may be stored or not: send no FIN.
+        Args:
+            copies: messages that an earlier call has found to be stored; only FIN is due for them.
+
+        Returns:
+            None if FIN may be sent for ``claims`` and ``copies``. Otherwise nothing was stored, and
+            the result has the positions, in each claim, of the messages that are stored already:
+            call again without them, and with them as ``copies``.
+
+        After a StorageError the segment may exist or not: send no FIN.
         """
         keys, rows = self._keys, sum(len(one) for _, one in parts)
         data = bytearray()
@@ -203,7 +212,7 @@ class ShardLog:
     def _append(
         self, data: bytearray, rows: int, claims: Sequence[Claim]
     ) -> list[list[int]] | None:
-        """Create the next segment; or return the positions of copies. Needs _appending."""
+        """Create the next segment, or return the positions of copies. Needs _appending."""
         while True:
             if self._is_lost:
                 self._recover()
@@ -231,21 +240,21 @@ class ShardLog:
                 return None
 
     def _check_space(self, size: int) -> None:
-        """Leave space for notes, without which nothing that is committed can be deleted."""
+        """Keep some space free for notes: committed segments can be deleted only after a note."""
         self._needed = size
         missing = self._store.missing_space(size)
         if missing:
             raise StorageFullError(self._store.url, "no space left for a segment", missing)
 
     def _floor(self, number: int = 1) -> int:
-        """The last segment that is deleted, or about to be; 0: none from ``number`` on."""
+        """The newest floor: segments up to it are deleted. 0 if it is below ``number``."""
         return newest_number(self._store, self._keys.of("floors"), self._keys.floor(number - 1))
 
     def _catch_up(self) -> None:
-        """Read the segments that others have written. Needs _appending.
+        """Read the segments that other writers have added. Needs _appending.
 
-        Their keys follow from the known segments, so this needs no listing, which may be outdated
-        on a network file system.
+        Their keys follow from the known segments. A listing could be outdated on a network file
+        system.
         """
         is_first = True
         while True:
@@ -254,7 +263,7 @@ class ShardLog:
             try:
                 data = self._store.read(key)
             except ObjectNotFoundError:
-                # The winner's segment is deleted already: much has happened.
+                # If even the winner's segment is deleted, this writer is far behind.
                 self._is_lost = self._is_lost or is_first
                 return
             content = read_ids(check_segment(self._store.url, key, data))
@@ -265,7 +274,7 @@ class ShardLog:
             is_first = False
 
     def report_full(self, error: StorageError) -> None:
-        """A segment could not be stored. The owner pauses the flow, and tries again."""
+        """Record that a segment could not be stored. The owner pauses the flow, and retries."""
         with self._changed:
             is_new = self.full_error is None
             self.full_error = error
@@ -281,7 +290,7 @@ class ShardLog:
             self.redelivered += number
 
     def refused(self, nsqd: str, message_id: bytes) -> None:
-        """nsqd refused FIN for a durable message: it will send a copy."""
+        """Record that nsqd refused FIN for a stored message, so it will send a copy."""
         with self._appending:
             self._known.doubt(nsqd, [message_id])
 
@@ -298,15 +307,14 @@ class ShardLog:
 
     @property
     def oldest(self) -> float:
-        """When the oldest uncommitted row was stored, in seconds since 1970; 0: there is none."""
+        """When the oldest uncommitted row was stored, in seconds since 1970; 0 if none."""
         with self._changed:
             return self._waiting[0].stored if self._waiting else 0.0
 
     def retry(self) -> None:
-        """Try whether the storage takes segments again after a failure.
+        """Resume after a failure of the storage, unless its disk is still full.
 
-        A disk that is full is given space first: what Spark has committed is deleted, though its
-        retention is not over.
+        To free a full disk, this deletes committed segments before their retention is over.
         """
         error = self.full_error
         if error is None:
@@ -323,12 +331,12 @@ class ShardLog:
     def _make_space(self) -> None:
         """Delete the older half of the committed segments, or more if necessary.
 
-        Not all: a note lists the messages of these that may be unfinished, mostly in
-        the newest segments, and has to fit on the disk, too.
+        Each deletion needs a note of the messages that nsqd may redeliver. Most of them are in the
+        newest segments, and the note must fit on the disk too.
         """
         committed = [segment for segment in list_segments(self._store, self._keys)
                      if segment.number <= self.committed]
-        # Missing space is 0 if a quota is exhausted but the disk has space.
+        # missing_space is 0 if a quota is exhausted but the disk has space.
         wanted = max(self._needed, self._store.missing_space(self._needed),
                      sum(segment.size for segment in committed) // 2)
         gone: list[int] = []
@@ -337,7 +345,7 @@ class ShardLog:
                 break
             gone.append(segment.number)
             wanted -= segment.size
-        # The oldest first: a note about few segments is small, and their deletion frees space.
+        # Few segments first: their note is small, and deleting them makes room for the next note.
         floor = size = step = 0
         while gone:
             step = 2 * step or 1
@@ -388,13 +396,13 @@ class ShardLog:
     # -- notes
 
     def write_note(self, at_least: int = SEGMENTS_PER_NOTE, up_to: int = 0) -> bool:
-        """Write down which messages are perhaps not finished at nsqd; delete older notes.
+        """Store the ids of messages that may be unfinished at nsqd; delete older notes.
 
         Args:
-            at_least: new segments in it, unless it has other news.
-            up_to: the last segment that it is about although FINs of its messages are not proven.
+            at_least: do nothing if the note would cover fewer new segments, and no other ids.
+            up_to: cover the segments up to this one, even if their FINs are not proven.
 
-        Returns: whether there was something to note. A later call repeats one that has failed.
+        Returns: True if a note was written. A call that failed is repeated by the next call.
         """
         with self._appending:
             if self._is_lost:
@@ -410,7 +418,7 @@ class ShardLog:
             ):
                 return False
             if clean_to == 0:
-                return False  # a note is about segments
+                return False  # no segment is covered
             self._known.leave_segments(range(self._note.clean_to + 1, clean_to + 1))
             ids = self._known.take_saved()
             serial = self._note.serial + 1 if clean_to == self._note.clean_to else 1
@@ -419,7 +427,7 @@ class ShardLog:
             note = self._note
         data = encode_note(self.writer, ids)
         while not self._store.create(self._keys.note(note), data):
-            note = note._replace(serial=note.serial + 1)  # another writer's
+            note = note._replace(serial=note.serial + 1)  # another writer has this one
         with self._appending:
             if self._note <= note:
                 self._note = note
@@ -432,24 +440,28 @@ class ShardLog:
 
 # -- pure: the segments that a writer must read before it writes, and the content of notes
 #
-# The log of a shard is dense: segment n is followed by n + 1, and the oldest are deleted first,
-# never the newest. A note that is clean_to a segment lists every message up to there that is
-# perhaps not finished at nsqd; of segments behind it all messages may be.
+# The numbers of segments have no gaps. The oldest segments are deleted first, the newest never. A
+# note whose clean_to is n lists every message up to segment n that may be unfinished at nsqd. In
+# later segments every message may be unfinished.
 
 class RecoveryPlan(NamedTuple):
-    doubtful: list[Segment]  #: all of their messages may come again
-    #: Segments of which copies are not to be expected, newest first. The last segment of all is
-    #: among these or those, for its rows.
+    doubtful: list[Segment]  #: segments of which any message may be redelivered
+    #: Segments whose messages are finished, newest first. The last segment of all is in one of the
+    #: two lists, because its rows must be counted.
     proven: list[Segment]
 
 
 def plan_recovery(
     segments: Sequence[Segment], clean_to: int, most_rows: int
 ) -> RecoveryPlan | None:
-    """Plan the reading of a writer that starts, or has lost track.
+    """Choose the segments that a writer reads when it starts, or does not know the end.
 
-    ``segments`` are all behind the floor, in order. Proven ones are read up to ``most_rows``.
-    Returns None when the listings are of different moments.
+    Args:
+        segments: all segments above the floor, in order.
+        most_rows: limit on the rows of proven segments.
+
+    Returns: the plan; None if the listings contradict each other, because objects were deleted
+        between them.
     """
     if any(later.number != earlier.number + 1 or later.before < earlier.before
            for earlier, later in zip(segments, segments[1:])):
@@ -464,7 +476,7 @@ def plan_recovery(
     for segment, end in zip(reversed(segments), [None, *reversed(segments)]):
         if segment.number > clean_to:
             continue
-        rows += 0 if end is None else end.before - segment.before  # the last one's are not known
+        rows += 0 if end is None else end.before - segment.before  # unknown for the last segment
         if rows > most_rows:
             break
         proven.append(segment)

@@ -12,19 +12,20 @@ from typing import Any
 
 from nsqclient.runtime.files import rename_exclusive, sync_folder
 from nsqclient.spark.errors import ObjectNotFoundError, StorageError, StorageFullError
-from nsqclient.spark.storage.store import Store, StoredObject, is_ours
+from nsqclient.spark.storage import Store, StoredObject, is_ours
 
 TMP_PREFIX = ".tmp-"
 _counter = itertools.count()
-#: Space that is kept for small objects and lets segments be deleted: bytes, and part of the disk.
+#: Bytes reserved for small objects, which deletions of segments need; at most this fraction of the
+#: disk.
 _RESERVED, _RESERVED_PART = 1024 * 1024, 8
 _FULL = (errno.ENOSPC, errno.EDQUOT)
-#: Folders are deleted when they become empty, perhaps between two steps of a create.
+#: Attempts of a create, whose folder may be deleted meanwhile because it is empty.
 _TRIES = 5
 
 
 class LocalStore(Store):
-    """Objects are files: written under a temporary name, brought to disk, linked under their own.
+    """Objects are files: written under a temporary name, synced to disk, then linked to their name.
 
     A link fails if the name exists, on network file systems too; see ``rename_exclusive`` for
     volumes without links. Only the owner may read files and folders.
@@ -49,7 +50,7 @@ class LocalStore(Store):
 
     def create(self, key: str, data: Any) -> bool:
         path = self._name(key)
-        # Of many machines, each with many processes.
+        # Unique on all machines and in all processes.
         name = f"{TMP_PREFIX}{socket.gethostname()}-{os.getpid()}-{next(_counter)}"
         tmp = os.path.join(os.path.dirname(path), name)
         with self._explained(f"{key} cannot be written", len(data)):
@@ -61,7 +62,7 @@ class LocalStore(Store):
                 except FileNotFoundError:
                     if not left:
                         raise
-        return is_ours(self, key, bytes(data))  # over NFS a link that was made may be refused, too
+        return is_ours(self, key, bytes(data))  # NFS may report an error for a link that was made
 
     def _link(self, tmp: str, path: str, data: Any) -> bool:
         make_durably(os.path.dirname(path))
@@ -83,7 +84,7 @@ class LocalStore(Store):
                 raise ObjectNotFoundError(self.url, key) from None
 
     def list_objects(self, folder: str, after: str = "") -> list[StoredObject]:
-        """Folders whose keys are all before ``after`` are not opened."""
+        """Folders in which all keys are before ``after`` are not opened."""
         found: list[StoredObject] = []
         with self._explained(f"{folder} cannot be listed"):
             self._walk(folder, after, found)
@@ -116,7 +117,7 @@ class LocalStore(Store):
                 return []
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Folders that become empty are deleted, too."""
+        """Empty folders are deleted too."""
         folders = set()
         with self._explained("cannot be cleaned up"):
             for key in keys:
@@ -143,7 +144,7 @@ class LocalStore(Store):
         return os.path.join(self._path, *key.split("/"))
 
 
-# -- files that are durable when a call returns, and accessible only to their owner
+# -- files and folders that are durable when a call returns, and accessible only to their owner
 
 def make_durably(path: str) -> None:
     """Create a folder that only its owner can access, and sync the new names to disk.
@@ -155,20 +156,20 @@ def make_durably(path: str) -> None:
     while not os.path.isdir(folder) and folder != os.path.dirname(folder):
         fresh.append(folder)
         folder = os.path.dirname(folder)
-    for folder in reversed(fresh):  # os.makedirs() gives its mode to the last one only
+    for folder in reversed(fresh):  # os.makedirs() applies its mode only to the last folder
         with contextlib.suppress(FileExistsError):
             os.mkdir(folder, 0o700)
-            _change_mode(folder, 0o700)  # the umask may have taken more
+            _change_mode(folder, 0o700)  # the umask may have removed permissions
     if not os.path.isdir(path):
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
     for folder in fresh:
-        # The permission to create a folder does not include the one to read its parent.
+        # The parent may be writable but not readable.
         with contextlib.suppress(PermissionError):
             sync_folder(os.path.dirname(folder))
 
 
 def write_durably(path: str, data: Any) -> None:
-    """Write bytes to a new file and bring them to disk. Raises OSError."""
+    """Write bytes to a new file and sync it to disk. Raises OSError."""
     descriptor = open_private(path)
     try:
         view = memoryview(data)
@@ -182,11 +183,11 @@ def write_durably(path: str, data: Any) -> None:
 def open_private(path: str) -> int:
     """Create a file that only its owner can access; return its descriptor. Raises OSError."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    if os.fstat(descriptor).st_mode & 0o777 != 0o600:  # the umask has taken more
+    if os.fstat(descriptor).st_mode & 0o777 != 0o600:  # the umask has removed permissions
         _change_mode(descriptor, 0o600)
     return descriptor
 
 
 def _change_mode(target: int | str, mode: int) -> None:
-    with contextlib.suppress(PermissionError):  # a file system without modes, or of another user
+    with contextlib.suppress(PermissionError):  # a file system without modes, or another user's
         os.chmod(target, mode)

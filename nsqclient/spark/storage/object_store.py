@@ -1,7 +1,6 @@
-"""``ObjectStore``: a bucket of S3, GCS or Azure, or of a server with S3's protocol, by obstore.
+"""``ObjectStore``: a bucket of S3, GCS, Azure, or a server with S3's protocol, through obstore.
 
-Credentials, region and endpoint come from the environment (``_CREDENTIALS`` names the variables),
-or from the role of the machine or pod.
+Credentials, region and endpoint come from the environment, or from the role of the machine or pod.
 """
 
 from __future__ import annotations
@@ -19,16 +18,15 @@ from obstore.store import from_url
 
 from nsqclient.errors import ConfigError
 from nsqclient.spark.errors import ObjectNotFoundError, StorageError
-from nsqclient.spark.storage.store import Store, StoredObject, is_ours
+from nsqclient.spark.storage import Store, StoredObject, is_ours
 
-#: Time limits of a connection, of a request with its response, and of all tries of a request: a
-#: storage that does not respond is an error within these.
+#: Time limits of a connection, of a request with its response, and of all attempts of a request.
 _OPTIONS = {"connect_timeout": "3s", "timeout": "8s", "allow_http": "true"}
 _RETRIES: dict[str, Any] = {"max_retries": 10, "retry_timeout": datetime.timedelta(seconds=6)}
-#: S3's code for a create while another create of the same key is in progress: try again.
+#: S3's code for a create during another create of the same key, after which a retry is due.
 _CONFLICT = "ConditionalRequestConflict"
 _TRIES = 10
-#: Delete requests at once.
+#: Concurrent delete requests.
 _DELETES = 16
 _NO_BUCKET = ("NoSuchBucket", "ContainerNotFound")
 _DENIED = ("AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken",
@@ -45,7 +43,7 @@ _CREDENTIALS = {
 
 
 class ObjectStore(Store):
-    """Objects of a bucket, under a prefix. To create one is a conditional PUT."""
+    """Objects of a bucket under a prefix. ``create`` is a conditional PUT."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -82,19 +80,19 @@ class ObjectStore(Store):
                 except AlreadyExistsError as exc:
                     if _code(exc) != _CONFLICT or not left:
                         break
-                except Exception as exc:  # as in _explained, which has the rest
+                except Exception as exc:  # _explained converts it
                     if _code(exc) != _CONFLICT or not left:
                         raise
-        return is_ours(self, key, body)  # the library repeats a PUT whose answer was lost
+        return is_ours(self, key, body)  # obstore repeats a PUT whose answer was lost
 
     def read(self, key: str) -> bytes:
         with self._explained(key):
             return bytes(obstore.get(self._store, key).bytes())
 
     def list_objects(self, folder: str, after: str = "") -> list[StoredObject]:
-        """Sends one request for each 1000 objects after ``after``.
+        """Sends a request for each 1000 objects after ``after``.
 
-        A server may ignore the start key, as Azurite does: then all objects are listed.
+        If the server ignores the start key, as Azurite does, all objects of the folder are listed.
         """
         with self._explained(folder):
             return sorted(
@@ -109,10 +107,10 @@ class ObjectStore(Store):
             return sorted(path.rpartition("/")[2] for path in found["common_prefixes"])
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Sends one request for each object.
+        """Sends a request for each object.
 
-        Azure and GCS answer 404 to the deletion of a missing object. In a list of keys, obstore
-        then leaves some of the others.
+        Azure and GCS answer 404 to the deletion of a missing object. If obstore deletes a list of
+        keys, it stops at this error and leaves other objects.
         """
         with ThreadPoolExecutor(_DELETES, "nsq-storage") as pool:
             list(pool.map(self._delete, keys))

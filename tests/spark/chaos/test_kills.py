@@ -41,7 +41,7 @@ def test_a_driver_killed_at_random_moments_loses_nothing(real_nsqd, tmp_path):
             job = Job(**settings)
             try:
                 job.wait_for(state="started")
-                if number % 2:  # a busy machine would never come to a commit
+                if number % 2:  # otherwise a busy machine never commits
                     before = commits()
                     with contextlib.suppress(AssertionError):  # everything may be read
                         wait_until(lambda: commits() > before, COMMIT)

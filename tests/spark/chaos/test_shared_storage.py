@@ -1,11 +1,11 @@
 """Owners, executors, drivers and the store under SIGKILL: shared storage on a standalone cluster.
 
-A master and three workers, each in a folder of its own; a driver for the job of owners and one for
-the query, in a new folder at each start, which workers do not see; four nsqds and an nsqlookupd.
-Only the storage, and the folder of output and checkpoint, are common to them. ``STORE=minio`` and
-``STORE=azurite`` choose a store that tools/fetch.sh has fetched; the default is a folder, and then
-moto behind a proxy that can be killed. The second test has owners as plain processes and one JVM:
-it takes a fraction of the time.
+A master and three workers have a folder each. The driver of the job of owners and the driver of the
+query get a new folder at each start, which the workers do not see. There are four nsqds and an
+nsqlookupd. All share only the storage, and the folder of output and checkpoint. ``STORE=minio`` and
+``STORE=azurite`` choose a store that tools/fetch.sh has fetched; by default the tests run with a
+folder, and with moto behind a proxy that can be killed. In the second test, the owners are plain
+processes and there is one JVM, so it takes a fraction of the time.
 """
 
 import contextlib
@@ -41,20 +41,20 @@ KILLS = int(os.environ.get("KILLS", "20"))
 SEED = int(os.environ.get("SEED", "1"))
 STORE = os.environ.get("STORE", "")
 FRONT = Path(__file__).resolve().parents[1] / "programs" / "store_front.py"
-#: Seconds until the next event is possible, and to read all messages in the end.
+#: Seconds to wait for the next event, and for all messages at the end.
 WAIT, END = 300, 900
-#: Seconds for which an owner is stopped: its heartbeats are missed.
+#: Seconds for which an owner is stopped. The others then miss its heartbeats.
 STOPPED = 25.0
-#: Drivers that may end by themselves: a query fails if its storage does, or if Python starts late.
+#: Drivers that may end by themselves, because the storage fails or Python starts too late.
 MOST_FAILURES = 5 + KILLS // 4
 
 
 class Cluster:
-    """A master and workers on loopback; the workers' executors have a folder of their own."""
+    """A master and workers on loopback. Each executor has its own folder."""
 
     def __init__(self, folder: Path, hidden: Path) -> None:
         self.folder = folder
-        self._hidden = hidden  # from the workers; only root can
+        self._hidden = hidden  # mounted over for the workers, which needs root
         self._processes: list[subprocess.Popen[bytes]] = []
 
     def start(self, workers: int, cores: int = 1, memory: str = "1g") -> str:
@@ -131,7 +131,7 @@ class Store:
         self._processes[self._killed] = self._launch(self._commands[self._killed])
 
     def set_faults(self, failing: int, delay: float) -> None:
-        """Requests in a thousand that get 503, and seconds for each; by the front."""
+        """Let the front answer 503 to so many requests in 1000, and delay each request."""
         stdin = self._processes[0].stdin
         assert stdin is not None
         stdin.write(b"%d %f\n" % (failing, delay))
@@ -158,7 +158,7 @@ def start_minio(port: int, folder: Path) -> Store:
 
 
 def start_azurite(port: int, folder: Path) -> Store:
-    """Azurite; its front is killed, since a killed Azurite loses its last objects."""
+    """Start Azurite. Its front is killed, because a killed Azurite loses its last objects."""
     back = free_port()
     return Store(port, [_front(port, back), [
         str(AZURITE), "--blobPort", str(back), "--inMemoryPersistence", "--skipApiVersionCheck",
@@ -189,13 +189,13 @@ def storage(s3_endpoint, leak_guard, request, tmp_path) -> Iterator[tuple[str, S
         variables = {"AZURE_STORAGE_USE_EMULATOR": "true", "AZURITE_BLOB_STORAGE_URL": endpoint}
         create = functools.partial(make_container, endpoint)
     else:
-        # moto holds everything in memory, so it is its front that is killed.
+        # moto holds everything in memory, so its front is killed instead.
         store = Store(port, [_front(port, int(s3_endpoint.rpartition(":")[2]))], 0)
 
     def is_there() -> bool:
         try:
             create("bucket")
-        except Exception:  # it does not listen yet; of many kinds
+        except Exception:  # many kinds, while the store does not listen yet
             return False
         return True
 
@@ -213,10 +213,10 @@ class Run:
         self.storage, self.store, self.lookupd, self.rng = storage, store, lookupd, rng
         self.numbers = itertools.count(1)
         self.begun = time.monotonic()
-        # By its port a driver's executors are known.
+        # The port identifies the executors of a driver.
         self.ports = {"owners": free_port(), "query": free_port()}
-        self.jobs: dict[str, Job] = {}  # the drivers that run
-        self.ended: list[str] = []  # the last lines of drivers that ended by themselves
+        self.jobs: dict[str, Job] = {}  # running drivers
+        self.ended: list[str] = []  # the logs of drivers that have ended by themselves
 
     def note(self, event: str, shown: str = "") -> None:
         print(f"{time.monotonic() - self.begun:7.1f} s  {event:<28} {shown}", flush=True)
@@ -227,7 +227,7 @@ class Run:
         return path
 
     def start(self, kind: str) -> None:
-        """Start a driver, and again when it ends by itself, as a service does."""
+        """Start a driver; start it again if it ends by itself, as a service manager does."""
         while True:
             job = self.jobs[kind] = self.submit_owners() if kind == "owners" else Job(
                 self.new_folder(), **self.query_settings())
@@ -286,7 +286,7 @@ class Run:
         daemons = {pid for pid, parent in parents.items() if parent in executors}
         return [pid for pid, parent in parents.items() if parent in daemons]
 
-    # -- what happens
+    # -- events
 
     def kill_owner(self) -> str:
         return self._kill(self.owner_processes)
@@ -306,7 +306,7 @@ class Run:
         return str(pid)
 
     def kill_driver(self) -> str:
-        """All processes of a driver; it begins again with an empty disk."""
+        """Kill all processes of a driver, and start it again with an empty disk."""
         kind = self.rng.choice(["owners", "query"])
         self.jobs.pop(kind).kill()
         self.start(kind)
@@ -319,7 +319,7 @@ class Run:
         return "away for 5 s"
 
     def stop_owner(self) -> str:
-        """SIGSTOP past its heartbeats, and SIGCONT."""
+        """Stop an owner until its heartbeats are missed, then continue it."""
         pid = self.rng.choice(wait_until(self.owner_processes, WAIT, "there is one to stop"))
         os.kill(pid, signal.SIGSTOP)
         threading.Event().wait(STOPPED)
@@ -370,7 +370,7 @@ def new_nsqd(real_nsqd, lookupd):
 def test_kills_of_everything_lose_and_double_no_row(
     storage, cluster, real_nsqd, real_nsqlookupd, tmp_path
 ):
-    """Owners, executors, drivers, the store; nsqds that come and go; stops, 503, slow answers."""
+    """Kill and stop processes, add and remove nsqds, and let the store fail and delay requests."""
     rng = random.Random(SEED)
     lookupd = real_nsqlookupd()
     servers = [new_nsqd(real_nsqd, lookupd) for _ in range(4)]
@@ -382,7 +382,7 @@ def test_kills_of_everything_lose_and_double_no_row(
                          (0.8, run.delay_requests)):
         events.insert(int(place * len(events)), event)
     each = COUNT // 5
-    rate = max(20, each // (KILLS * 15))  # so that there is something to do at each event
+    rate = max(20, each // (KILLS * 15))  # so that messages arrive during each event
     publishers = []
 
     def publish(server):
@@ -434,7 +434,7 @@ def test_kills_of_everything_lose_and_double_no_row(
 
 
 def finish(settings: dict[str, Any]) -> dict[str, Any]:
-    """Read what is left. On a busy machine Spark's Python may start too late, so that it fails."""
+    """Read the remaining messages. On a busy machine, Spark may start its Python too late."""
     failures = 0
     while True:
         try:
@@ -448,7 +448,7 @@ def finish(settings: dict[str, Any]) -> dict[str, Any]:
 def test_kills_of_owners_without_a_cluster_lose_and_double_no_row(
     storage, real_nsqd, real_nsqlookupd, tmp_path
 ):
-    """Of ten kills seven are of an owner, two of the store, one of the query."""
+    """Of ten kills, seven are of an owner, two of the store, and one of the query."""
     url, store = storage
     rng = random.Random(SEED)
     lookupd = real_nsqlookupd()
@@ -476,7 +476,7 @@ def test_kills_of_owners_without_a_cluster_lose_and_double_no_row(
         owners.append(start_owner())
 
     def restart_ended(wanted: str = "") -> None:
-        """As a service manager does: what starts while the store is away ends with an error."""
+        """Restart what has ended, as a service manager does. Nothing starts without the store."""
         nonlocal query
         owners[:] = [one if one.poll() is None else start_owner() for one in owners]
         why = query.why_ended()
@@ -513,7 +513,7 @@ def test_kills_of_owners_without_a_cluster_lose_and_double_no_row(
         wait_until(is_stored, END, "all is stored")
         for owner in owners:
             owner.terminate()
-        # One that has just been started does not handle SIGTERM yet.
+        # An owner that has just started does not handle SIGTERM yet.
         assert {owner.wait(END) for owner in owners} <= {0, -signal.SIGTERM}
         query.kill()
         done = finish(settings)

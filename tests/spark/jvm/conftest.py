@@ -15,7 +15,7 @@ LIMIT = 800
 
 @pytest.fixture
 def run_command(cluster: Any, tmp_path: Path) -> Iterator[Callable[[str], Command]]:
-    """Run a command of a page on the cluster until it has ended well; return it."""
+    """Run a command of a page on the cluster until it succeeds; return the process."""
     with contextlib.closing(Terminal(tmp_path, cluster[1])) as terminal:
         terminal.environment["SPARK_LOCAL_IP"] = "127.0.0.1"
 

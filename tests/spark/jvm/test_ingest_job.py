@@ -23,7 +23,7 @@ LIMIT = 240
 def test_owners_in_tasks_survive_a_killed_executor_and_end_in_order(
     real_nsqd, real_nsqlookupd, tmp_path
 ):
-    """The manual's command: each message is stored once, and at the end nothing is in flight."""
+    """Runs the manual's command. Each message is stored once, and none stays in flight."""
     lookupd = real_nsqlookupd()
     servers = [real_nsqd(lookupd_tcp_addresses=[lookupd.tcp_address]) for _ in range(2)]
     storage = f"file://{tmp_path}/storage"

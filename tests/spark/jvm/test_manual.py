@@ -63,7 +63,7 @@ def test_the_drain_of_the_manual_works(spark, cluster, tmp_path):
 @pytest.mark.long
 @pytest.mark.timeout(LIMIT)
 def test_the_commands_of_the_manual_work(cluster, run_command, tmp_path):
-    """archive and stream read the waiting messages; compact waits for the end of the hour."""
+    """``compact`` must wait for the end of the hour."""
     nsqd = cluster[0]
     nsqd.delete_topic("orders")
     nsqd.create_topic("orders")
@@ -82,7 +82,7 @@ def test_the_commands_of_the_manual_work(cluster, run_command, tmp_path):
 @pytest.mark.long
 @pytest.mark.timeout(LIMIT)
 def test_what_a_sink_lacks_is_replayed(spark, cluster, run_command, tmp_path):
-    """The commands of the page, and its program, after the archive has lost its files."""
+    """Runs the commands and the program of the page after the archive has lost its files."""
     run(spark, cluster, text_of(named("archive pipeline")))
     sink, rest = tmp_path / "data" / "orders", str(tmp_path / "rest")
     rows = spark.read.parquet(str(sink))
@@ -103,7 +103,7 @@ def test_what_a_sink_lacks_is_replayed(spark, cluster, run_command, tmp_path):
 @pytest.mark.long
 @pytest.mark.timeout(LIMIT)
 def test_make_pipeline_archives_a_file(run_command, tmp_path):
-    """The target's own command, with a file and an nsqd of one's own; else it is the same."""
+    """Runs the commands of the target, with another file and nsqd."""
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     (tmp_path / "own.txt").write_text("three words here\n" * 50)
     # PIPELINE twice: what make runs is read by another shell.

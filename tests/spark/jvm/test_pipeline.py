@@ -5,7 +5,6 @@ import io
 import pytest
 
 import nsqclient.spark
-from nsqclient.errors import ConfigError
 from nsqclient.http.nsqd import NsqdHTTP
 from tests.spark.logs import publish
 from tests.support.waiting import wait_until
@@ -21,7 +20,7 @@ def nsqd(real_nsqd):
 
 
 def test_a_query_that_is_stopped_ends_without_an_error(spark, nsqd, tmp_path):
-    """The query requeues messages that it has not stored. Its progress shows the lag."""
+    """It requeues messages that it has not stored. Its progress shows the lag."""
     nsqclient.spark.register(spark)
     lines = io.StringIO()
     printer = nsqclient.spark.print_progress(spark, lines)
@@ -43,16 +42,7 @@ def test_a_query_that_is_stopped_ends_without_an_error(spark, nsqd, tmp_path):
 
 
 def test_nothing_is_published_for_a_table(spark, nsqd):
-    """NSQ keeps none: saveAsTable and CREATE TABLE are refused, and a temporary view works."""
     nsqclient.spark.register(spark)
-    where = {"nsqd": nsqd.tcp_address, "topic": "new"}
-    frame = spark.createDataFrame([(b"x",)], "body binary")
-    writer = frame.write.format("nsq").mode("append").options(**where)
-    with pytest.raises(ConfigError, match="writeTo does not work with nsq"):
-        frame.writeTo("letters").using("nsq").options(**where).create()
-    for save in (writer.saveAsTable, frame.write.options(**where).format("NSQ").saveAsTable):
-        with pytest.raises(ConfigError, match="saveAsTable does not work with nsq"):
-            save("letters")
     options = f"OPTIONS (nsqd '{nsqd.tcp_address}', topic 't', channel 'c', mode 'peek')"
     with pytest.raises(Exception, match="write CREATE TEMPORARY VIEW name USING nsq"):
         spark.sql(f"CREATE TABLE letters USING nsq {options}")
@@ -65,7 +55,7 @@ def test_nothing_is_published_for_a_table(spark, nsqd):
 
 
 def test_rows_are_read_with_either_type_of_timestamps(spark, nsqd):
-    """spark.sql.timestampType says what TIMESTAMP means; a message has an instant."""
+    """spark.sql.timestampType decides what TIMESTAMP means."""
     nsqclient.spark.register(spark)
     spark.conf.set("spark.sql.timestampType", "TIMESTAMP_NTZ")
     try:
@@ -82,7 +72,7 @@ def test_rows_are_read_with_either_type_of_timestamps(spark, nsqd):
 
 @pytest.mark.long
 def test_large_messages_fit_into_a_small_heap_with_all_defaults(spark, real_nsqd, tmp_path):
-    """Parquet's writer keeps 100 rows before it looks at their size; the session has 1 GiB."""
+    """The heap has 1 GiB, and Parquet's writer keeps 100 rows before it checks their size."""
     server = real_nsqd()
     publish(server, 300, size=1024 * 1024 - 100)
     nsqclient.spark.register(spark)

@@ -32,7 +32,7 @@ def source(spark: Any, cluster: Any, topic: str) -> Any:
 
 @pytest.fixture
 def registry(leak_guard: None) -> Iterator[str]:
-    """A stand-in for a schema registry; gives its address."""
+    """A stand-in for a schema registry; returns its address."""
     answer = json.dumps({"subject": "orders-value", "version": 3, "schemaType": "JSON",
                          "schema": json.dumps(SCHEMA)}).encode()
     with recording() as server:
@@ -54,7 +54,7 @@ def test_json_becomes_columns(spark, cluster, tmp_path):
 
 
 def test_each_message_is_stored_once_when_a_batch_runs_again(spark, cluster, tmp_path):
-    """The function of the page fails behind its transaction, as a driver that is killed there."""
+    """The function of the page fails after its transaction, like a driver that is killed there."""
     recipe = text_of(named("Spark recipe: once"))
     (tmp_path / "data").mkdir()
     failing = recipe.replace("foreachBatch(store)", "foreachBatch(fail)").replace("\nquery", """

@@ -13,7 +13,7 @@ SECRET = "s3cret of+the&test"
 
 @pytest.fixture
 def where(real_nsqd, tmp_path_factory):
-    """The options of both sides for an nsqd that wants TLS, our certificate, and the secret."""
+    """The options of both sides for an nsqd that requires TLS, a certificate and a secret."""
     certificates = Certificates(tmp_path_factory.mktemp("certificates"))
     with AuthServer(
         lambda query: granted(topic=".*") if query["secret"] == SECRET else NOTHING
@@ -43,7 +43,7 @@ def start(spark, where, tmp_path, **more):
 
 @pytest.mark.parametrize("layer", ["snappy", pytest.param("deflate", marks=pytest.mark.long)])
 def test_both_sides_work_with_tls_and_authentication(spark, where, tmp_path, layer, capfd):
-    """And neither plan nor progress shows the secret."""
+    """Neither the plan nor the progress shows the secret."""
     nsqclient.spark.register(spark)
     options = {**where, layer: "true"}
     written = rows(spark, 300)

@@ -18,7 +18,7 @@ LIMIT = 900
 
 
 def own(url, nsqd, topic="events", channel="spark"):
-    """Receive a topic onto a storage, until all is stored."""
+    """Receive a topic into a storage until all messages are stored."""
     nsqd.create_channel(topic, channel)
     store = open_store(url)
     owners = ShardOwners(ingest_options({
@@ -35,7 +35,7 @@ def bodies(spark, path):
 
 
 def test_the_query_of_the_manual_reads_what_owners_have_stored(spark, cluster, tmp_path):
-    """Once, over two runs from one checkpoint; the second reads messages from between them."""
+    """Two runs from one checkpoint read each message once."""
     nsqd = cluster[0]
     url = f"file://{tmp_path}/data/nsq"
     own(url, nsqd)
@@ -52,7 +52,6 @@ def test_the_query_of_the_manual_reads_what_owners_have_stored(spark, cluster, t
 def test_the_commands_of_the_manual_archive_and_replay_shared_storage(
     spark, cluster, run_command, tmp_path
 ):
-    """The archive has every message, and so has the replay."""
     own(f"file://{tmp_path}/data/nsq", cluster[0])
     [archiving] = named("nsqclient spark archive from storage")
     [replaying] = named("nsqclient spark replay from storage")
@@ -69,7 +68,7 @@ def test_the_commands_of_the_manual_archive_and_replay_shared_storage(
 def test_executors_find_the_credentials_of_an_object_store_by_themselves(
     s3_endpoint, spark, cluster, tmp_path
 ):
-    """From their environment, in a process of their own; nothing of the driver is needed there."""
+    """They use their own environment, not the driver's."""
     with environment(s3_endpoint), contextlib.closing(Terminal(tmp_path)) as terminal:
         make_bucket("cluster")
         own("s3://cluster/nsq", cluster[0])

@@ -38,7 +38,7 @@ def write(spark, nsqd):
 
 @pytest.mark.long
 def test_the_sink_a_peek_and_a_drain_work(spark, nsqd, where):
-    """Each row once, by each action; a peek leaves all, and a drain takes all."""
+    """Each reads every row once. A peek leaves all messages, and a drain finishes all."""
     write(spark, nsqd)
     storage = where.pop("storage")
     source = spark.read.format("nsq").options(**where, storage="")
@@ -77,7 +77,7 @@ def test_the_streaming_sink_works(spark, nsqd, tmp_path):
 
 @pytest.mark.long
 def test_a_streaming_read_works_or_says_what_it_needs(spark, nsqd, where, tmp_path):
-    """On 4.1 its error ends with one clear line."""
+    """The error on 4.1 ends with one clear line."""
     import pyspark
 
     write(spark, nsqd)

@@ -14,9 +14,9 @@ from nsqclient.errors import ConfigError, NSQError
 from nsqclient.spark.options import write_options
 from nsqclient.spark.pipelines.archiving import choose_dead_letters
 from nsqclient.spark import dead_letter_folder
-from nsqclient.spark.dead_letter_folder import FolderDeadLetters
-from nsqclient.spark.pipelines.dead_letters import TopicDeadLetters, letter_of
+from nsqclient.spark.dead_letter_folder import FolderDeadLetters, letter_of
 from nsqclient.spark.pipelines.transforms import BodyMapper
+from nsqclient.spark.publishing import TopicDeadLetters
 from nsqclient.spark.segment import Rows, encode_segment, read_rows
 
 SOURCE = {"nsqd": "127.0.0.1:1", "topic": "t", "channel": "c"}
@@ -38,12 +38,12 @@ def fail_on_b(body):
 
 
 def batch_of_task():
-    """The name of a batch, which Spark gives otherwise."""
+    """The name of the batch, which Spark gives to tasks."""
     return "q-000003"
 
 
 def mapped(dead, *bodies):
-    """What becomes of bodies: (id, body) of the rows that are archived."""
+    """Map bodies; return (id, body) of the archived rows."""
     mapper = pickle.loads(pickle.dumps(BodyMapper(fail_on_b, dead, batch_of_task)))
     parts = filter(None, (bodies[:2], bodies[2:]))
     found = [row for batch in mapper(rows(*part) for part in parts) for row in batch.to_pylist()]
@@ -69,7 +69,7 @@ def test_bad_rows_are_in_the_folder_when_the_task_ends(tmp_path, caplog):
 
 
 def test_the_files_of_dead_letters_are_their_owners_alone(tmp_path):
-    """Whatever the umask is; a task that runs again replaces its file."""
+    """With any umask. A task that runs again replaces its file."""
     former = os.umask(0)
     try:
         dead = open_folder(str(tmp_path / "new" / "dead"))
@@ -85,7 +85,7 @@ def test_the_files_of_dead_letters_are_their_owners_alone(tmp_path):
 
 
 def test_two_parts_of_one_task_have_a_file_each(tmp_path):
-    """With files_per_batch Spark gives a task several parts of the source, under one number."""
+    """With files_per_batch, Spark runs several parts of the source in a task of one number."""
     dead = open_folder(str(tmp_path))
     assert open_folder(str(tmp_path)) == dead  # for the next run, or another query
     mapped(dead, b"b1", b"a")
@@ -96,7 +96,7 @@ def test_two_parts_of_one_task_have_a_file_each(tmp_path):
 
 
 def test_a_task_that_fails_leaves_no_file(tmp_path):
-    """The task runs again, so its rows may be incomplete."""
+    """It may lack rows, and the task runs again."""
     mapper = BodyMapper(fail_on_b, open_folder(str(tmp_path)), batch_of_task)
 
     def batches():
@@ -110,7 +110,7 @@ def test_a_task_that_fails_leaves_no_file(tmp_path):
 
 @pytest.mark.parametrize("other", [None, "another"])
 def test_an_executor_that_does_not_see_the_folder_fails(tmp_path, other):
-    """Otherwise it would write the rows to its own disk."""
+    """It would write the rows to its own disk."""
     dead = open_folder(str(tmp_path / "dead"))
     (tmp_path / "dead" / ".nsqclient-id").unlink()
     if other is not None:
@@ -121,7 +121,6 @@ def test_an_executor_that_does_not_see_the_folder_fails(tmp_path, other):
 
 
 def test_a_disk_that_takes_nothing_ends_the_task(tmp_path, monkeypatch):
-    """No bad row may be lost."""
     dead = open_folder(str(tmp_path))
     monkeypatch.setattr(
         dead_letter_folder, "open_private", lambda path: os.open("/dev/full", os.O_WRONLY))
@@ -148,7 +147,7 @@ def test_bad_rows_are_published_when_the_task_ends(caplog):
 
 
 def test_nsqd_that_is_away_ends_the_task():
-    """The rows are not at fault, and must not be lost; without bad rows it is not needed."""
+    """The failed rows must not be lost. Without failed rows nsqd is not needed."""
     dead = TopicDeadLetters(write_options(
         {"nsqd": "127.0.0.1:1", "topic": "dead", "publish_timeout": "100ms"}))
     assert mapped(dead, b"a", b"x") == [(0, b"A"), (1, b"X")]
@@ -172,7 +171,7 @@ def test_wrong_arguments_are_rejected(arguments, words):
 
 
 def test_dead_letters_go_where_messages_come_from(tmp_path):
-    """Unless the options of the sink say otherwise."""
+    """The default; options of the sink can change it."""
     def choose(topic="dead", path="", **own):
         return choose_dead_letters(SOURCE, True, topic, path, own)
 

@@ -59,7 +59,7 @@ def test_an_archive_goes_on_where_it_was_and_is_compacted(spark, nsqd, tmp_path)
 def test_an_archive_whose_driver_was_killed_in_its_first_write_goes_on(
     spark, nsqd, tmp_path, monkeypatch
 ):
-    """Spark's temporary file is left then, and Spark would refuse the checkpoint."""
+    """Spark leaves a temporary file, and would then refuse the checkpoint."""
     arguments = source(nsqd, tmp_path)
     monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
     left = Path(arguments["checkpoint"]) / "offsets" / ".0.an-id.tmp"
@@ -76,13 +76,13 @@ def test_an_archive_whose_driver_was_killed_in_its_first_write_goes_on(
 
 
 def test_an_archive_without_a_batch_is_nothing_to_compact(spark, tmp_path):
-    """The query created the folder, and ended before its first commit."""
+    """The query has created the folder, and ended before its first commit."""
     (tmp_path / "out" / "_spark_metadata").mkdir(parents=True)
     assert compact(spark, str(tmp_path / "out"), str(tmp_path / "large")).partitions == 0
 
 
 def test_what_is_kept_is_replayed_into_files_and_into_a_topic(spark, nsqd, tmp_path):
-    """By offsets; a folder that is there is refused, be it of a query or of an earlier replay."""
+    """By offsets. An existing folder is refused."""
     arguments, out = source(nsqd, tmp_path), str(tmp_path / "out")
     archive(spark, path=out, **arguments).awaitTermination()
     log = {"storage": f"{arguments['checkpoint']}/nsq-log", "topic": arguments["topic"],
@@ -101,7 +101,7 @@ def test_what_is_kept_is_replayed_into_files_and_into_a_topic(spark, nsqd, tmp_p
 
 
 def test_a_plan_that_was_not_carried_out_is_carried_out_first(spark, tmp_path):
-    """After a crash between the plan and the moves, each file has its place once."""
+    """After a crash between the plan and the renames, each file has its place once."""
     out, large = tmp_path / "out", tmp_path / "large"
     spark.range(3).write.parquet(str(out))
     compact(spark, str(out), str(large))

@@ -23,7 +23,7 @@ BEGIN = 1_769_860_800
 
 
 class FakeSpark:
-    """A session that reads with the options of a data source, in this process."""
+    """A session that reads in this process, with the options of a data source."""
 
     def __init__(self):
         self.read = self
@@ -48,7 +48,7 @@ class FakeSpark:
 
 @pytest.fixture
 def storage(tmp_path):
-    """A log whose shard n:1 has segments 1 to 3 of two messages; Spark has committed two."""
+    """A log whose shard n:1 has segments 1 to 3 of two messages. Two are committed."""
     path = str(tmp_path / "the lög #1")
     store = open_store(path)
     write_log(store, "n:1", 2, 2, 2)
@@ -67,12 +67,12 @@ def published(monkeypatch):
 
 
 def at(number):
-    """An offset as Spark's checkpoint has it."""
+    """An offset in the form of Spark's checkpoint."""
     return {"v": 2, "shards": {"n:1": number}}
 
 
 def again(storage, **options):
-    """Replay into a topic; return the messages."""
+    """Replay into a topic; return the published messages."""
     return replay(FakeSpark(), storage=storage, sink_topic="again",
                   sink_options={"nsqd": "127.0.0.1:1"}, **WHERE, **options)
 

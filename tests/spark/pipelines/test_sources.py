@@ -27,7 +27,7 @@ def test_where_owners_receive_there_are_no_addresses():
 
 
 def test_the_log_of_a_relative_checkpoint_is_absolute(tmp_path, monkeypatch):
-    """The log is in the folder in which Spark creates the checkpoint."""
+    """It is in the folder in which Spark creates the checkpoint."""
     monkeypatch.chdir(tmp_path)
     found = source_options("t", "c", "cp", {"nsqd": "a:1"})
     assert found["storage"] == str(tmp_path / "cp" / "nsq-log")
@@ -45,14 +45,14 @@ def test_a_missing_option_is_an_error_before_anything_starts(checkpoint, options
 
 
 def test_a_folder_may_be_a_file_url():
-    """Nothing in it is an escape: Spark's own paths are read like that."""
+    """Percent signs are not escapes, as in Spark's own paths."""
     assert local_path("file:///a b/c#1%20/") == local_path("file:/a b/c#1%20") == "/a b/c#1%20"
     assert local_path("file:///") == local_path("/") == "/"
     assert local_path("relative/x") == "relative/x"
 
 
 def test_the_source_paces_a_query():
-    """Spark would begin no batch before its trigger time, however many messages wait."""
+    """With a time in the trigger, Spark would delay full batches too."""
     assert trigger(False) == {"processingTime": "0 seconds"}
     assert trigger(True) == {"availableNow": True}
     where = "t", "c", "/cp", {"nsqd": "a:1"}
@@ -79,7 +79,7 @@ def test_files_are_grouped_by_their_partition():
 
 
 def test_a_file_is_named_by_its_place_in_the_archive():
-    """So a plan holds when the archive is moved."""
+    """So plans hold when the archive is moved."""
     assert relative("file:///x y/date=1/hour=05/a.parquet", "/x y") == "date=1/hour=05/a.parquet"
     assert relative("hdfs://h/z/a.parquet", "hdfs://h/z") == "a.parquet"
 
@@ -94,5 +94,5 @@ def test_a_file_is_named_by_its_place_in_the_archive():
     ("", True),
 ])
 def test_an_hour_is_over_when_its_end_is_past(partition, over):
-    """A day at its end; a partition without a date always."""
+    """So is a day. A partition without a date is always over."""
     assert is_over(partition, NOON) is over

@@ -25,7 +25,7 @@ def test_a_function_returns_one_body_several_or_none(result, published):
 
 @pytest.mark.parametrize("result", [b"", "", [b"ok", b""], b"x" * 101, 7, [7]])
 def test_a_result_that_nsqd_would_refuse_is_a_failure(result):
-    """Empty, too large or no body; an archive takes them, if they are bodies."""
+    """An empty, too large or missing body. An archive accepts empty and large bodies."""
     batch = pa.RecordBatch.from_pydict({"body": pa.array([b"in"], pa.binary())})
     with pytest.raises((TypeError, ValueError), match="the function returned|not iterable"):
         list(BodyMapper(lambda body: result, None, str, max_size=100)(iter([batch])))
@@ -53,7 +53,7 @@ def test_an_empty_sql_text_is_an_error():
 
 @needs("pandas")
 def test_mapping_bodies_without_pandas_is_refused(monkeypatch):
-    """PySpark would say so later, and in other words."""
+    """PySpark's own error comes later, and is less clear."""
     check_pandas()
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(ConfigError, match="map_body needs pandas.*pip install"):

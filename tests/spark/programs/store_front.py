@@ -16,7 +16,7 @@ _PAUSE = threading.Event()
 
 
 class Front(BaseHTTPRequestHandler):
-    """Hands requests on, or refuses them."""
+    """Forwards requests, or refuses them."""
 
     protocol_version = "HTTP/1.1"
 
@@ -56,7 +56,6 @@ class Front(BaseHTTPRequestHandler):
 
 
 def main():
-    """Serve until stdin ends."""
     server = ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Front)
     server.daemon_threads = True
     threading.Thread(target=server.serve_forever, daemon=True).start()

@@ -39,7 +39,7 @@ def open_session(settings):
 
 
 def main():
-    """Run until all is read (``now``), or until killed."""
+    """Run until all messages are read (``now``), or until the process is killed."""
     settings = json.loads(sys.argv[1])
     spark = open_session(settings)
     frame = spark.readStream.format("nsq").options(**settings["options"]).load()

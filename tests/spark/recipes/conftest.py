@@ -8,6 +8,6 @@ collect_ignore_glob = [] if os.environ.get("SPARK_RECIPES") else ["test_*.py"]
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Older PySparks leave the sockets of their own results to the garbage collector."""
+    """Ignore sockets that older PySparks leave to the garbage collector."""
     item.add_marker(
         pytest.mark.filterwarnings("ignore:.*socket:pytest.PytestUnraisableExceptionWarning"))

@@ -18,7 +18,7 @@ STARTED = re.compile(r"Spark Connect server started at: \S*?:(\d+)")
 
 @pytest.fixture
 def server(java, leak_guard, tmp_path):
-    """Start the server of the page on a free port; gives its address."""
+    """Start the server of the page on a free port; return its address."""
     with contextlib.closing(Terminal(tmp_path)) as terminal:
         scripts = Path(pyspark.__file__).parent / "sbin"
         terminal.environment["PATH"] += os.pathsep + str(scripts)

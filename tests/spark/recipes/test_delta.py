@@ -63,7 +63,7 @@ def test_a_topic_is_archived_as_a_delta_table(spark, cluster, tmp_path):
 
 
 def test_a_table_has_the_latest_state(spark, cluster, tmp_path):
-    """Each order has one row; a repeated batch changes nothing, and neither do late messages."""
+    """Each order has one row. Repeated batches and late messages do not change it."""
     from pyspark.sql import functions as F
 
     table = "spark_catalog.default.latest"

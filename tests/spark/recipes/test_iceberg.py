@@ -28,7 +28,7 @@ def spark(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]
 
 
 def test_a_channel_is_drained_into_an_iceberg_table(spark, cluster, tmp_path):
-    """Every event once, even if a job was killed after its write."""
+    """Every event is in the table once, even if a job is killed after its write."""
     nsqd, places = cluster
     nsqd.create_channel("events", "lake")
     recipe = text_of(named("Spark recipe: Iceberg"))

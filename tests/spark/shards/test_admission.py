@@ -12,7 +12,7 @@ from nsqclient.spark.shards.names import Segment
 
 
 def shard(number, rows, size=1000, before=0):
-    """Segments after a number, with these rows; the last one's rows are estimated."""
+    """Segments after a number, with these rows. The rows of the last one are estimated."""
     found = ShardSegments(number)
     for n, one in enumerate(rows, number + 1):
         found.add(Segment(n, before, size))
@@ -21,7 +21,7 @@ def shard(number, rows, size=1000, before=0):
 
 
 def test_an_offset_names_shards_in_order():
-    """Spark compares texts."""
+    """Spark compares offsets as text."""
     offset = make_offset("t", "c", {"b:1": 2, "a:1": 1})
     assert list(offset["shards"]) == ["a:1", "b:1"]
     assert read_offset("t", "c", offset) == {"a:1": 1, "b:1": 2}
@@ -39,7 +39,7 @@ def test_another_checkpoint_is_refused_on_one_line(offset, words):
 
 
 def test_rows_are_known_by_the_next_segment():
-    """The rows of the newest segment are estimated, by the bytes of a row before."""
+    """The rows of the newest segment are estimated from the segment before."""
     one = shard(4, [10, 30], size=900)
     assert one.total(4, 6) == (20, 1800)
     one.add(Segment(7, 40, 450))
@@ -72,7 +72,7 @@ def test_everything_is_taken_that_fits():
 
 
 def test_a_batch_is_shared_by_backlog():
-    """A shard with nine times as much has nine tenths of it, to a segment."""
+    """A shard with nine times the backlog gets nine tenths, give or take a segment."""
     shards = {"a": shard(0, [10] * 900), "b": shard(0, [10] * 100)}
     for limits in ((1000, None), (None, 100_000)):
         end = plan_batch(shards, {"a": 0, "b": 0}, *limits)
@@ -80,13 +80,13 @@ def test_a_batch_is_shared_by_backlog():
 
 
 def test_a_small_backlog_is_not_starved_by_a_large_one():
-    """Its share is less than a segment, so each shard gets one segment first."""
+    """Its share is less than a segment, but each shard first gets one segment."""
     shards = {"a": shard(0, [10] * 1000), "b": shard(0, [10])}
     assert plan_batch(shards, {"a": 0, "b": 0}, 100, None)["b"] == 1
 
 
 def test_at_least_one_segment_is_taken():
-    """Whatever the limit, and another shard begins the next time."""
+    """Even if it exceeds the limit. The next batch begins with another shard."""
     shards = {"a": shard(0, [10] * 2), "b": shard(0, [10] * 3)}
     assert plan_batch(shards, {"a": 0, "b": 0}, 1, None) == {"a": 1, "b": 0}
     assert plan_batch(shards, {"a": 1, "b": 0}, 1, None) == {"a": 1, "b": 1}

@@ -45,7 +45,7 @@ def test_a_member_without_new_heartbeats_is_dead():
 
 
 def test_what_a_dead_member_left_long_ago_is_noticed_sooner():
-    """So a process that is started again after a kill waits less for its own predecessor."""
+    """So a process that is restarted after a kill does not wait long for its predecessor."""
     members = Members()
     for look in range(UNPROVEN_LOOKS):
         assert members.look([beat("a", 9)]) == [] and names(members) == ["a"], look
@@ -78,7 +78,7 @@ def test_every_shard_has_one_member_and_none_has_more_than_its_share():
 
 
 def test_a_shard_goes_to_a_member_that_reaches_it():
-    """Processes beside their nsqds, and a process that stands by for all of them."""
+    """Some processes reach only the nsqd beside them, and one reaches all nsqds."""
     found = assign({"a": ["a:1"], "b": ["b:1"], "all": ["a:1", "b:1", "c:1"], "none": []})
     assert found["all"] and "c:1" in found["all"] and found["none"] == []
     assert sorted(sum(found.values(), [])) == ["a:1", "b:1", "c:1"]
@@ -103,7 +103,7 @@ def test_only_the_shards_of_a_new_member_move_when_it_joins():
 
 
 def test_a_shard_that_a_member_cannot_reach_any_more_goes_to_another():
-    """Whatever it says that it has; and of two that have one, the same is chosen everywhere."""
+    """Even if the member still claims it. Of two claimants, all members choose the same."""
     assert assign({"a": [], "b": ["x:1"]}, {"a": ["x:1"]}) == {"a": [], "b": ["x:1"]}
     both = dict.fromkeys("ab", ["x:1"])
     assert assign(dict.fromkeys("ab", ["x:1"]), both) == assign(dict.fromkeys("ba", ["x:1"]), both)
@@ -111,7 +111,7 @@ def test_a_shard_that_a_member_cannot_reach_any_more_goes_to_another():
 
 @pytest.mark.parametrize("seed", range(40))
 def test_members_that_look_in_any_order_come_to_one_division(seed):
-    """Each sees the last heartbeats of the others, some die and others join; then nothing moves."""
+    """Members see old heartbeats, die and join. In the end no shard moves."""
     rng = random.Random(seed)
     nsqds = NSQDS[:rng.randint(1, 20)]
     heartbeats: dict[str, list[str]] = {}

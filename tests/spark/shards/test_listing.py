@@ -27,7 +27,7 @@ def test_the_next_key_follows_from_the_segment_before():
 
 
 def test_keys_are_read_as_they_were_written():
-    """And a channel with a mark, or an address of IPv6, is a plain folder."""
+    """Channels with special characters, and IPv6 addresses, are plain folders."""
     keys = ShardKeys("t", "c#x", "[::1]:4150")
     assert keys.folder == "t/c%23x/[::1]:4150"
     assert parse_segment(keys.segment(1000, 7)) == Segment(1000, 7)
@@ -54,7 +54,7 @@ def test_a_listing_of_new_segments_begins_between_two(number):
     (FIVE[3:], 4, RecoveryPlan(FIVE[4:], [FIVE[3]])),
 ])
 def test_a_new_writer_reads_all_behind_the_note_and_some_before(segments, clean_to, plan):
-    """Of the clean ones this many rows; a listing does not show the rows of the newest segment."""
+    """It reads a limited number of proven rows. The rows of the newest segment are unknown."""
     assert plan_recovery(segments, clean_to, most_rows=20) == plan
 
 
@@ -79,7 +79,7 @@ EMPTY = ShardListing(A, [], 9)
 
 
 def options(offset=None, time=None):
-    """Options of which the range begins, and ends, there."""
+    """Options with the start and the end of a range."""
     offset = {A: offset} if isinstance(offset, int) else offset
     return ReadOptions(starting_offsets=offset, starting_timestamp=time,
                        ending_offsets=offset, ending_timestamp=time)
@@ -93,7 +93,7 @@ def options(offset=None, time=None):
     (None, 90.1, 9, 9),
 ])
 def test_a_range_is_between_two_numbers(offset, time, start, end):
-    """A time means the first segment that was stored then or later, which an end leaves out."""
+    """A time means the first segment stored at this time or later; an end excludes it."""
     chosen = options(offset, time)
     assert find_start(LOG, chosen, "earliest") == (start, "")
     assert find_end(LOG, chosen) == (end, "")
@@ -119,7 +119,7 @@ def test_missing_numbers_are_shown_as_ranges():
 
 
 def test_a_segment_expires_some_time_after_its_commit():
-    """Not after it was written: Spark may be far behind, and its own files are the younger ones."""
+    """Not after its creation, because Spark may read it much later."""
     retention = Retention(10.0)
     retention.committed(3, 100.0)
     retention.committed(7, 105.0)
@@ -134,7 +134,7 @@ def test_without_a_time_a_segment_expires_with_its_commit():
 
 
 def test_the_memory_is_bounded_whatever_the_time():
-    """A commit that comes soon after the last one expires together with it, a little later."""
+    """Commits soon after each other expire together."""
     retention = Retention(1000.0)
     for number in range(1, 100_001):
         retention.committed(number, number / 100)

@@ -15,7 +15,7 @@ NSQDS = ["a:1", "b:1", "c:1", "d:1"]
 
 @pytest.fixture
 def join(store):
-    """Factory of members, which look when the test says so."""
+    """Factory of members whose thread does not look by itself."""
     joined = []
 
     def start(nsqds=NSQDS, job=""):
@@ -29,7 +29,7 @@ def join(store):
 
 
 def shards(*members):
-    """The shards of each, which are all of them, and each once."""
+    """Check that each shard has one member; return the shards of each member."""
     found = [member.assigned() for member in members]
     assert sorted(sum(found, [])) == NSQDS
     return found
@@ -51,7 +51,7 @@ def test_members_divide_the_shards(join, store):
 
 
 def test_what_a_member_reaches_may_change(join):
-    """An nsqd that appears is known to one member first."""
+    """One member knows a new nsqd first."""
     first, second = join(["a:1"]), join(["a:1"])
     second.announce(["a:1", "b:1"])
     second.announce(["a:1", "b:1"])
@@ -88,7 +88,7 @@ def test_a_job_ends_with_its_object(join, store):
 
 
 def test_a_storage_that_fails_changes_nothing(join, store, monkeypatch):
-    """The members that live are not known then, so all shards stay."""
+    """It is unknown which members are alive, so all shards stay."""
     first, second = join(), join()
     for member in (first, second, first):
         member.look()
@@ -123,5 +123,5 @@ def test_the_thread_looks_and_survives_failures(store, monkeypatch, caplog):
 
 
 def test_a_killed_owner_is_noticed_in_half_the_time_that_is_promised():
-    """30 s until its messages go on, including the next owner's first reads, and msg_timeout."""
+    """The promised 30 s include the next owner's first reads and msg_timeout."""
     assert (PROVEN_LOOKS + 1) * module.INTERVAL <= 15

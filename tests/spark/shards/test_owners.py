@@ -12,13 +12,11 @@ from nsqclient.partitioned.discovery import RoutesResult
 from nsqclient.errors import NSQError
 from nsqclient.protocol.partitioned.lookup_table import TopicRoutes
 from nsqclient.spark.errors import StorageError
-from nsqclient.spark.ingest.ingest import Ingest
+from nsqclient.spark.ingest import Ingest
 from nsqclient.spark.options import ingest_options
-from nsqclient.spark.shards import membership
-from nsqclient.spark.shards import owners as module
+from nsqclient.spark.shards import membership, owners as module
 from nsqclient.spark.shards.names import ShardKeys
-from nsqclient.spark.shards.owners import ShardOwner
-from nsqclient.spark.shards.owners import ShardOwners
+from nsqclient.spark.shards.owners import ShardOwner, ShardOwners
 from nsqclient.spark.storage import open_store
 from tests.spark.logs import counts, numbers_of, publish, rows_of
 from tests.support.docs.pages import named
@@ -29,20 +27,20 @@ from tests.support.waiting import wait_until
 
 @pytest.fixture(autouse=True)
 def look_often(monkeypatch):
-    """Commits and notes at once, rather than after seconds."""
+    """Record commits and write notes immediately."""
     monkeypatch.setattr(module, "_INTERVAL", 0.05)
     monkeypatch.setattr(membership, "INTERVAL", 0.05)
 
 
 @pytest.fixture
 def storage(tmp_path):
-    """A folder; the object store has tests of its own."""
+    """A folder, because the object store has its own tests."""
     return f"file://{tmp_path}/storage"
 
 
 @pytest.fixture
 def own(storage):
-    """Factory of owners of one nsqd; they are stopped with the test."""
+    """Receive a topic into a storage until all messages are stored."""
     started = []
 
     def start(server, **options):
@@ -59,20 +57,20 @@ def own(storage):
 
 
 def stored(storage, *servers):
-    """Every body in the logs of shards, sorted as numbers."""
+    """Every body in the logs of all shards, sorted as numbers."""
     store = open_store(storage)
     return sorted(
         number for server in servers for number in numbers_of(store, server.tcp_address))
 
 
 def has_stored(storage, server, count):
-    """Wait for this many rows, and until nsqd is empty."""
+    """Wait until so many rows are stored, and nsqd is empty."""
     wait_until(lambda: len(stored(storage, server)) >= count, 30, f"{count} rows")
     wait_until(lambda: counts(server) == (0, 0), 30, "all is finished")
 
 
 def test_two_owners_at_once_lose_nothing_and_store_nothing_twice(server, own, storage):
-    """As when a network was cut and the first owner lives on."""
+    """This happens if the network is cut, and the first owner continues."""
     publish(server, 2000)
     first, second = (own(server, max_in_flight="200") for _ in range(2))
     publish(server, 4000, 2000)
@@ -84,7 +82,7 @@ def test_two_owners_at_once_lose_nothing_and_store_nothing_twice(server, own, st
 
 
 def test_a_storage_that_fails_for_a_while_pauses_the_owner(server, own, storage, monkeypatch):
-    """Messages that it cannot store are requeued; then it goes on by itself."""
+    """It requeues messages that it cannot store, and resumes by itself."""
     owner = own(server)
     fail = Mock(side_effect=StorageError(storage, "503 Slow Down"))
     with monkeypatch.context() as patch:
@@ -147,7 +145,7 @@ def test_every_nsqd_of_a_topic_has_an_owner(server_factory, lookupd_factory, sto
 def test_a_shard_whose_nsqd_is_gone_ends_and_begins_again(
     server_factory, lookupd_factory, storage, monkeypatch
 ):
-    """Discovery says so: its owner takes it off the list, and on again when the nsqd is back."""
+    """Its owner unregisters it, and registers it again when discovery lists the nsqd."""
     lookupd, server = lookupd_factory(), server_factory()
     publish(server, 10)
     names = [server.tcp_address]
@@ -190,7 +188,7 @@ def test_an_nsqd_that_rejects_us_ends_the_ingest(storage):
 
 @pytest.fixture
 def process(storage):
-    """Factory of what stands for processes: owners of nsqds, in a thread; and how to end it."""
+    """Factory of stand-ins for processes: owners in a thread, and a function that ends them."""
     with contextlib.ExitStack() as stack:
 
         def start(*servers, job="", **options):
@@ -215,7 +213,7 @@ def process(storage):
 
 
 def test_processes_divide_the_nsqds_and_one_takes_over(server_factory, process, storage):
-    """Without a word to each other; each message is stored once."""
+    """They share only the storage. Each message is stored once."""
     servers = [server_factory() for _ in range(4)]
     first, _ = process(*servers)
     assert len(first.owners) == 4

@@ -20,7 +20,7 @@ KEYS = ShardKeys("t", "c", NSQD)
 
 @pytest.fixture
 def clock():
-    """A clock that stands still until it is set."""
+    """A clock that the test sets."""
     return [0.0]
 
 
@@ -47,7 +47,7 @@ def numbers(store):
 
 
 def noted(store):
-    """The number and serial of the only note, and the ids that it names."""
+    """The number, serial and ids of the only note."""
     [found] = store.list_objects(KEYS.of("notes"))
     return parse_note(found.key), decode_note("", "", store.read(found.key))
 
@@ -62,7 +62,7 @@ def test_segments_follow_each_other(store, log):
 
 
 def test_a_new_writer_goes_on_and_knows_what_is_perhaps_not_finished(store, log):
-    """The one before has died: no note, so every message may come again."""
+    """The last writer died without a note, so every message may be redelivered."""
     put(log(), [1, 2, 3])
     second = log()
     assert put(second, [2, 4, 3]) == [4]
@@ -70,7 +70,7 @@ def test_a_new_writer_goes_on_and_knows_what_is_perhaps_not_finished(store, log)
 
 
 def test_of_two_writers_at_once_each_knows_what_the_other_has_written(store, log):
-    """A create that loses sends no FIN: the winner's ids are read, and copies of these dropped."""
+    """A writer whose create loses reads the winner's ids, and drops copies."""
     first, second = log(), log()
     assert put(first, [1, 2]) == [1, 2]
     assert put(second, [2, 3]) == [3]
@@ -92,7 +92,7 @@ def test_a_writer_that_is_far_behind_reads_everything_first(store, log):
 
 
 def test_a_create_whose_outcome_is_unknown_is_found_out_by_the_next(store, log, monkeypatch):
-    """The object was stored, the answer was lost: no FIN, and the copies are dropped later."""
+    """The object was stored and the answer lost: FIN is not sent, and copies are dropped later."""
     one = log()
     create = store.create
 
@@ -109,7 +109,7 @@ def test_a_create_whose_outcome_is_unknown_is_found_out_by_the_next(store, log, 
 
 
 def test_a_storage_that_does_not_answer_is_tried_again(store, log, monkeypatch, caplog):
-    """As with a full disk, the owner pauses."""
+    """The owner pauses, as with a full disk."""
     one = log()
     caplog.set_level("INFO", "nsqclient.spark")
     fail = Mock(side_effect=StorageError(store.url, "503"))
@@ -131,7 +131,7 @@ def test_a_storage_that_does_not_answer_is_tried_again(store, log, monkeypatch, 
 
 
 def test_a_note_names_what_is_perhaps_not_finished(store, log):
-    """After it a new writer needs no segment before it."""
+    """After a note, a new writer needs no segment before it."""
     one = log()
     put(one, [1, 2])
     one.refused(NSQD, message_id(2))
@@ -142,7 +142,7 @@ def test_a_note_names_what_is_perhaps_not_finished(store, log):
 
 
 def test_a_note_leaves_out_what_is_still_pending(store, log, clock):
-    """FIN was sent on a connection that lives: later messages prove it, or time."""
+    """On an open connection, later messages or time will prove the FIN."""
     one = log()
     put(one, [1])
     assert not one.write_note(1)
@@ -155,7 +155,7 @@ def test_a_note_leaves_out_what_is_still_pending(store, log, clock):
 
 
 def test_news_about_noted_segments_make_another_note(store, log, clock):
-    """A FIN was refused late."""
+    """Here a FIN is refused late."""
     one = log()
     put(one, [1])
     clock[0] = 100.0
@@ -166,7 +166,7 @@ def test_news_about_noted_segments_make_another_note(store, log, clock):
 
 
 def test_a_note_that_another_writer_has_written_is_not_replaced(store, log, clock):
-    """Both are true; the later one has the higher serial."""
+    """Both notes are true; the later one gets a higher serial."""
     first, second = log(), log()
     put(first, [1])
     put(second, [2])
@@ -196,7 +196,7 @@ def test_a_note_that_cannot_be_written_is_written_later(store, log, clock, monke
 
 
 def retain(store, number):
-    """Delete as Spark's driver does after the commit of a segment."""
+    """Delete segments as Spark's driver does after a commit."""
     log = ShardedLog(store, "t", "c", retention_seconds=0.0)
     log.mark_committed({NSQD: number})
     log._note_commits()
@@ -205,7 +205,7 @@ def retain(store, number):
 
 
 def test_what_no_note_has_is_not_deleted(store, log, clock):
-    """A new writer needs its ids, whatever Spark has committed."""
+    """A new writer needs its ids, even if Spark has committed it."""
     one = log()
     put(one, [1])
     put(one, [2])
@@ -222,7 +222,7 @@ def test_what_no_note_has_is_not_deleted(store, log, clock):
 
 @pytest.mark.parametrize("is_proven", [False, True])
 def test_a_full_disk_frees_what_is_committed_only(store, log, monkeypatch, caplog, is_proven):
-    """Even before its retention is over and its FINs are proven; the error has the size."""
+    """Even before the retention is over and FINs are proven. The error has the missing size."""
     one = log()
     for number in range(5):
         put(one, [number])
@@ -249,7 +249,7 @@ def test_a_full_disk_frees_what_is_committed_only(store, log, monkeypatch, caplo
 
 @pytest.fixture
 def six(store, log):
-    """The writer of segments 1 to 6 with 100 messages each, of which five are committed; sizes."""
+    """A writer of segments 1 to 6 with 100 messages each, five of them committed; the sizes."""
     one = log()
     for number in range(6):
         put(one, range(100 * number, 100 * number + 100))
@@ -258,7 +258,7 @@ def six(store, log):
 
 
 def test_a_full_disk_frees_the_older_half_of_what_is_committed(store, log, six, monkeypatch):
-    """A note about every segment lists the messages of two windows, and would not fit."""
+    """A note about every segment would list the messages of two windows, and not fit."""
     one, sizes = six
     create = store.create
 
@@ -279,7 +279,7 @@ def test_a_full_disk_frees_the_older_half_of_what_is_committed(store, log, six, 
 
 
 def test_a_full_disk_frees_space_for_the_note_that_frees_more(store, log, six, monkeypatch):
-    """The note about all segments to delete does not fit: the oldest go first."""
+    """The note about all segments to delete does not fit, so the oldest are deleted first."""
     one, sizes = six
     create = store.create
 
@@ -303,7 +303,7 @@ def test_a_full_disk_frees_space_for_the_note_that_frees_more(store, log, six, m
 
 @pytest.fixture
 def awake(store, log, clock):
-    """The writer of segments 1 to 5, of which Spark has committed all: only the last is there."""
+    """A writer of segments 1 to 5, all committed. Only the last segment still exists."""
     one = log()
     for number in range(5):
         put(one, [number])
@@ -315,7 +315,7 @@ def awake(store, log, clock):
 
 
 def test_a_writer_that_wakes_up_under_the_floor_stores_again(store, log, request):
-    """Its create succeeds at the number of a deleted segment, which nobody would read."""
+    """Its create succeeds with the number of a deleted segment, which nobody would read."""
     asleep, awake = log(), request.getfixturevalue("awake")
     assert put(asleep, [9]) == [9]
     assert numbers(store) == [5, 6] and bodies(store) == [4, 9]
@@ -323,7 +323,7 @@ def test_a_writer_that_wakes_up_under_the_floor_stores_again(store, log, request
 
 
 def test_a_new_writer_passes_over_what_a_dead_one_left_under_the_floor(store, log, awake):
-    """The former writer died after the create, before it checked the floor."""
+    """The dead writer did not check the floor after its create."""
     data = bytes(encode_segment("t", "c", [
         (NSQD, Rows.of([(1, 1, message_id(1), b"x")]))]))
     store.create(KEYS.segment(1, 0), data)
@@ -341,7 +341,7 @@ def test_a_log_with_a_gap_is_an_error_that_names_it(store, log):
 
 
 def test_a_recovery_begins_again_when_something_is_deleted_meanwhile(store, log, monkeypatch):
-    """A note is replaced by a newer one while it is read."""
+    """A newer note replaces the note while it is read."""
     one = log()
     put(one, [1])
     one.conn_closed("x-0", clean=True)

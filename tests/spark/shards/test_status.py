@@ -29,14 +29,14 @@ KEYS = ShardKeys("t", "c", A)
 
 
 def write(store, keys, *sizes):
-    """Write segments of these sizes, as a new writer; return its log."""
+    """Write segments of these sizes as a new writer; return its log."""
     log = ShardLog(store, keys)
     log.open()
     return write_log(store, keys.nsqd, *sizes, first=log.end.rows, log=log)
 
 
 def test_the_state_of_a_shard_is_what_its_storage_has(store):
-    """The lag is exact; the owner is the process that wrote last, not the last to begin."""
+    """The lag is exact. The owner is the process that wrote last."""
     write(store, KEYS, 5)
     log = write(store, KEYS, 10, 20)
     ShardLog(store, KEYS).open()
@@ -52,7 +52,7 @@ def test_the_state_of_a_shard_is_what_its_storage_has(store):
 
 
 def test_an_owner_has_the_same_state_without_asking(store):
-    """Except the size of kept committed segments."""
+    """Except for the size of kept committed segments."""
     log = write(store, KEYS, 5, 10)
     store.create(KEYS.commit(1), b"")
     log.look_for_commits()
@@ -75,7 +75,7 @@ def test_a_shard_without_segments_or_with_a_damaged_one_is_shown(store):
 
 
 def test_the_channels_of_a_storage_are_found(store):
-    """Also of names that an address of an object does not take as they are."""
+    """Including names that must be quoted in keys."""
     for topic, channel in (("t", "c"), ("t", "d"), ("u", "c")):
         write(store, ShardKeys(topic, channel, A))
     store.create("%probe/x/object", b"")  # of a process that is being started
@@ -123,7 +123,7 @@ def status(capsys, *words):
 def test_the_command_shows_shards_with_what_waits_at_nsqd(
     server_factory, lookupd_factory, tmp_path, capsys
 ):
-    """By the address of nsqd or by nsqlookupd; a server that does not answer is named."""
+    """Addresses of nsqd or nsqlookupd may be given. A server that does not answer is named."""
     lookupd = lookupd_factory()
     server = server_factory(lookupd_tcp_addresses=[lookupd.tcp_address])
     with Producer([server.tcp_address]) as producer:

@@ -42,7 +42,7 @@ def use(command, url, capfd, status=1):
 def test_a_storage_that_cannot_be_used(
     s3_endpoint, leak_guard, monkeypatch, tmp_path, capfd, command, problem, words
 ):
-    """The reason says what to do; no traceback, and nothing was started."""
+    """The error says what to do, without a traceback, and no thread was started."""
     (tmp_path / "file").write_text("")
     urls = {"scheme": "hdfs://bucket/x", "file": f"file://{tmp_path}/file"}
     url = urls.get(problem, "s3://no-such/x")
@@ -65,7 +65,7 @@ def test_a_storage_that_cannot_be_used(
 def test_a_storage_that_replaces_objects_is_refused_at_the_start(
     monkeypatch, tmp_path, capfd, command
 ):
-    """Two owners could not be told apart in such a storage."""
+    """Such a storage cannot keep two owners apart."""
     monkeypatch.setattr(local.LocalStore, "create", lambda self, key, data: True)
     said = use(command, f"file://{tmp_path}/s", capfd)
     assert "replaces an existing object, although it must only create a new one" in said

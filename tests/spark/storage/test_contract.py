@@ -14,8 +14,7 @@ from nsqclient.spark.shards import reader_claim
 from nsqclient.spark.shards.membership import PROVEN_LOOKS, Membership
 from nsqclient.spark.shards.names import members, reader_beat, readers
 from nsqclient.spark.shards.reader_claim import ReaderClaim
-from nsqclient.spark.storage import open_store
-from nsqclient.spark.storage.store import probe
+from nsqclient.spark.storage import open_store, probe
 from tests.support.waiting import wait_until
 
 
@@ -68,7 +67,7 @@ def test_a_listing_begins_behind_a_key(store):
 
 
 def test_a_long_listing_is_whole(store, monkeypatch):
-    """An object store lists a page at once, with a token for the next one."""
+    """An object store lists in pages."""
     monkeypatch.setenv("MOTO_S3_DEFAULT_MAX_KEYS", "10")
     keys = [f"t/{number:05d}" for number in range(25)]
     for key in keys:
@@ -94,7 +93,7 @@ def test_the_probe_leaves_nothing(store):
 
 
 def test_an_empty_deletion_and_a_long_one(store):
-    """Of a list with a missing key, obstore would leave some of the others on Azure."""
+    """On Azure, obstore would leave some keys of a list with a missing key."""
     keys = [f"t/{number:05d}" for number in range(60)]
     for key in keys[::2]:
         store.create(key, b"")
@@ -112,7 +111,7 @@ def test_the_folders_of_a_folder(store):
 
 
 class _Flaky:
-    """A storage that fails to create while it is told to."""
+    """A storage whose creates fail while ``fails`` is set."""
 
     def __init__(self, store):
         self._store = store
@@ -151,7 +150,7 @@ def test_an_owner_goes_on_after_a_heartbeat_that_could_not_be_stored(store):
 
 
 def test_a_query_that_was_suspended_notices_that_another_one_reads(store, monkeypatch):
-    """Which has deleted its heartbeats."""
+    """The other query has deleted its heartbeats."""
     monkeypatch.setattr(reader_claim, "INTERVAL", 0.02)
     claim = ReaderClaim(store, "t", "c")
     claim.take()

@@ -11,8 +11,7 @@ import pytest
 from nsqclient.errors import ConfigError
 from nsqclient.spark.errors import StorageError, StorageFullError, StorageUnsuitableError
 from nsqclient.spark.options import check_storage
-from nsqclient.spark.storage import local, object_store, open_store
-from nsqclient.spark.storage.store import StoredObject, probe
+from nsqclient.spark.storage import StoredObject, local, object_store, open_store, probe
 from tests.support.servers.http_recorder import recording
 from tests.support.servers.object_store import environment
 
@@ -83,7 +82,7 @@ def test_the_right_urls_are_understood(url, found):
 
 
 def test_a_conflict_is_tried_again():
-    """S3 answers so while another create of that key is under way."""
+    """S3's answer while another create of the key is under way."""
     conflict = 409, b"<Error><Code>ConditionalRequestConflict</Code></Error>"
     answers = [conflict, conflict, (200, b"")]
     with recording() as server, environment(server.url):
@@ -110,7 +109,7 @@ def test_a_folder_that_cannot_be_written_is_an_error(tmp_path):
 
 
 def test_files_of_a_folder_are_their_owners_alone(tmp_path):
-    """The files contain the bodies of messages."""
+    """They contain the bodies of messages."""
     store = open_store(f"file://{tmp_path}/s")
     store.create("t/a", b"one")
     modes = [stat.S_IMODE(os.stat(tmp_path / "s" / name).st_mode) for name in ("", "t", "t/a")]
@@ -119,7 +118,7 @@ def test_files_of_a_folder_are_their_owners_alone(tmp_path):
 
 
 def test_a_link_whose_answer_was_lost_is_ours(tmp_path, monkeypatch):
-    """Over NFS a link that was made may be said to fail."""
+    """NFS may report an error for a link that was made."""
     store = open_store(f"file://{tmp_path}/s")
     link = os.link
 
@@ -144,7 +143,7 @@ def test_a_volume_without_hard_links_is_used(tmp_path, monkeypatch, code):
 
 
 def test_a_folder_that_is_deleted_between_two_steps_is_made_again(tmp_path, monkeypatch):
-    """As it is when its last object is."""
+    """A folder is deleted with its last object."""
     store = open_store(f"file://{tmp_path}/s")
     link = os.link
     failed = []
@@ -160,7 +159,7 @@ def test_a_folder_that_is_deleted_between_two_steps_is_made_again(tmp_path, monk
 
 
 def test_a_file_is_on_the_disk_when_it_was_created(tmp_path, monkeypatch):
-    """The bytes are synced first, then the name."""
+    """The bytes are synced before the name."""
     synced = []
     fsync = os.fsync
     monkeypatch.setattr(os, "fsync", lambda one: synced.append(
@@ -172,7 +171,7 @@ def test_a_file_is_on_the_disk_when_it_was_created(tmp_path, monkeypatch):
 
 
 def test_a_full_disk_says_what_is_missing(tmp_path, monkeypatch):
-    """Some space is kept for what lets segments be deleted."""
+    """Some space is reserved for the objects that deletions need."""
     disk = os.statvfs(tmp_path)
     store = open_store(str(tmp_path / "log"))
     assert store.missing_space(10 ** 18) == 0  # nothing is stored yet

@@ -1,21 +1,20 @@
-"""``KnownIds``: the messages that are durable here and perhaps not finished at nsqd. Pure.
+"""``KnownIds``: the ids of stored messages that nsqd may deliver again. Pure.
 
-A FIN has no answer, so for a while after it was sent the message may still come again: the FIN
-was refused, or lost with the connection. Such a copy must be recognised. Known ids, and when
-they may be forgotten:
+nsqd does not answer a FIN. If the FIN was refused, or lost with its connection, nsqd delivers the
+message again, and the ingest must recognise this copy. A known id is in one of three states:
 
-- *pending*: FIN was sent, or is about to be, on a connection that lives. nsqd lets no more than
-  the connection's RDY be out, and takes commands in order; so of all messages that were received
-  on the connection, only the last ``window`` can be unfinished. Older ones are *proven*, and so are
-  those that are older than the time in which a dead connection is noticed.
-- *doubtful*: the connection ended before that, FIN was refused, or a crash left no trace of it.
-  The copy may come at any time; remembered until it has, and over restarts.
-- *proven*: a copy is unlikely, and the id is not kept on disk. Yet there are two ways
-  for one to come: during a stall of several message timeouts nsqd sends one window after another,
-  and its refusal of the first FIN stands behind them; and an nsqd that was killed begins again
-  where its own disk queue was last noted. So the last of them are remembered all the same.
+- *pending*: FIN was sent, or will be now, on an open connection. nsqd processes commands in order,
+  and has at most RDY messages of the connection in flight. So only the last ``window`` messages of
+  a connection can be unfinished. Older messages become proven. So do messages that are older than
+  the time after which a dead connection is noticed.
+- *doubtful*: the connection ended too early, FIN was refused, or nothing is known after a crash. A
+  copy may come at any time, so the id is remembered, also over restarts.
+- *proven*: the message is finished, and the id is not kept on disk. A copy can still come in two
+  cases: after a stall of several message timeouts, when nsqd has sent more windows before its
+  refusal of the first FIN is read; and after nsqd was killed, because it then continues at the last
+  position in its disk queue that it has saved. So the newest proven ids are kept in memory.
 
-An id is unique per nsqd and topic only, so everything is kept by nsqd address.
+Ids are unique only within one nsqd and topic, so they are kept for each nsqd.
 """
 
 from __future__ import annotations
@@ -26,19 +25,19 @@ from dataclasses import dataclass
 from itertools import repeat
 from typing import NamedTuple
 
-#: Maximum number of doubtful ids of one nsqd. The oldest are forgotten first. 100 bytes each.
+#: Maximum number of doubtful ids of one nsqd, of 100 bytes each. The oldest are forgotten first.
 MOST_DOUBTFUL = 1_000_000
-#: Ids that are proven and remembered. More than sockets can hold back of refusals, or nsqd reads
-#: again after it was killed (2500 of each queue, by default).
+#: Maximum number of proven ids. More than the refusals that fit into the buffers of sockets, and
+#: than the messages that nsqd repeats after it was killed (by default 2500 of each queue).
 MOST_PROVEN = 200_000
-#: How far behind the last message of a connection a FIN may be, in windows of RDY.
+#: Windows of RDY after which a FIN is proven. Twice the necessary one.
 _WINDOWS = 2
-#: The segment number of ids that are only in the list of saved ids.
+#: The segment number of ids that are only in the saved list.
 _SAVED = 0
 
 
 class Claim(NamedTuple):
-    """Messages of one connection that become durable together."""
+    """Messages of one connection that are stored together."""
 
     nsqd: str  #: address
     conn: Hashable  #: the connection
@@ -48,7 +47,7 @@ class Claim(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class _Batch:
-    """Ids that became durable together. Most ids have their batch as their value."""
+    """Ids that were stored together."""
 
     nsqd: str
     ids: Sequence[bytes]
@@ -56,18 +55,18 @@ class _Batch:
     since: float
     pending: bool
     proven: bool = False
-    is_whole: bool = True  # no id has moved to another batch
+    is_whole: bool = True  # False once an id has moved to another batch
 
 
 class NewIds(NamedTuple):
-    """Ids that are all new; a result of ``KnownIds.check``."""
+    """New ids, the result of ``KnownIds.check``."""
 
     batches: list[tuple[Claim, _Batch]]
     by_nsqd: dict[str, dict[bytes, _Batch]]
 
 
 class KnownIds:
-    """Ids by nsqd. Not thread-safe: the caller holds a lock. ``now`` is any rising clock."""
+    """The known ids. Not thread-safe. ``now`` is the time of a monotonic clock."""
 
     def __init__(self) -> None:
         self._known: dict[str, dict[bytes, _Batch]] = {}
@@ -75,7 +74,7 @@ class KnownIds:
         self._by_number: dict[int, list[_Batch]] = {}  # segment -> batches
         self._proven: deque[_Batch] = deque()  # oldest first
         self._proven_ids = 0  # in all of them
-        #: Whether the list of ids that are in no segment has grown since ``take_saved``.
+        #: True if the list of ids without a segment has grown since ``take_saved``.
         self.saved_grew: bool = False
 
     def __len__(self) -> int:
@@ -84,11 +83,11 @@ class KnownIds:
         )
 
     def check(self, claims: Iterable[Claim]) -> NewIds | None:
-        """Collect the ids of claims; None if some are known or occur twice."""
+        """Collect the ids of claims; None if one of them is known, or occurs twice."""
         new = NewIds([], {})
         for claim in claims:
             batch = _Batch(claim.nsqd, claim.ids, _SAVED, 0.0, True)
-            # Every message passes these steps, each of which is a loop in C.
+            # Every message passes here, so each step is a loop in C.
             ids = dict.fromkeys(claim.ids, batch)
             known = self._known.get(claim.nsqd, {})
             if len(ids) < len(claim.ids) or not known.keys().isdisjoint(ids):
@@ -103,7 +102,7 @@ class KnownIds:
         return new
 
     def find_copies(self, claims: Iterable[Claim]) -> list[list[int]]:
-        """Positions in each claim of messages that are known or come twice."""
+        """Return the positions, in each claim, of ids that are known or occur before."""
         copies: list[list[int]] = []
         seen: dict[str, set[bytes]] = {}
         for claim in claims:
@@ -117,7 +116,7 @@ class KnownIds:
         return copies
 
     def add(self, new: NewIds, number: int, now: float) -> None:
-        """Messages became durable in segment ``number``, and FIN is about to be sent."""
+        """Record messages that were stored in segment ``number``, before FIN is sent."""
         for nsqd, ids in new.by_nsqd.items():
             self._known.setdefault(nsqd, {}).update(ids)
         for claim, batch in new.batches:
@@ -126,7 +125,7 @@ class KnownIds:
             self._wait_for_proof(claim, batch)
 
     def add_copies(self, claims: Iterable[Claim], now: float) -> None:
-        """FIN is about to be sent for copies of known messages; it may be lost as well."""
+        """Record copies of known messages before FIN is sent, which may be lost again."""
         for claim in claims:
             known = self._known.setdefault(claim.nsqd, {})
             by_number: dict[int, list[bytes]] = {}
@@ -136,7 +135,7 @@ class KnownIds:
                 if first is not None:
                     number, first.is_whole = first.number, False
                 if number == _SAVED and (first is None or first.proven):
-                    self.saved_grew = True  # its segment is gone, and no list has it
+                    self.saved_grew = True  # neither a segment nor the saved list has it
                 by_number.setdefault(number, []).append(message_id)
             for number, ids in by_number.items():
                 batch = self._insert(_Batch(claim.nsqd, ids, number, now, True))
@@ -178,18 +177,19 @@ class KnownIds:
             for message_id in batch.ids:
                 if known.get(message_id) is batch:
                     del known[message_id]
-        batch.ids = ()  # its segment may stay for long, and the batch with it
+        batch.ids = ()  # free the ids: the batch stays as long as its segment
 
     def settle(self, before: float) -> None:
-        """FINs that were sent before that moment, on connections that still live, are proven."""
+        """Prove all FINs that were sent before this time on connections that are still open."""
         for pending in self._by_conn.values():
             while pending and pending[0].since < before:
                 self._prove(pending.popleft())
 
     def closed(self, conn: Hashable, clean: bool) -> None:
-        """A connection ended. ``clean``: after nsqd's CLOSE_WAIT, which proves every FIN before.
+        """Record the end of a connection. Idempotent.
 
-        May be called again.
+        Args:
+            clean: nsqd has sent CLOSE_WAIT, which proves every FIN before it.
         """
         for batch in self._by_conn.pop(conn, ()):
             batch.pending = False
@@ -199,7 +199,7 @@ class KnownIds:
                 self.saved_grew = True
 
     def doubt(self, nsqd: str, ids: Sequence[bytes], number: int = _SAVED) -> None:
-        """FIN was rejected, or perhaps not sent; ``number``: the segment, if any."""
+        """Record ids whose FIN was refused or may not have been sent; ``number``: their segment."""
         known = self._known.setdefault(nsqd, {})
         fresh = [message_id for message_id in ids if message_id not in known or number == _SAVED]
         batches: dict[int, list[bytes]] = {}
@@ -213,17 +213,17 @@ class KnownIds:
             self.saved_grew = self.saved_grew or segment == _SAVED
 
     def remember(self, nsqd: str, ids: Sequence[bytes]) -> None:
-        """Add ids that an earlier run finished. Copies are unlikely, but would be recognised."""
+        """Add proven ids of an earlier run."""
         known = self._known.get(nsqd, {})
         fresh = [message_id for message_id in ids if message_id not in known]
         self._prove(self._insert(_Batch(nsqd, fresh, _SAVED, 0.0, False)))
 
     def is_held(self, number: int) -> bool:
-        """True if FINs of this segment are not proven, but soon will be."""
+        """True if the segment has pending ids, which will soon be proven or doubtful."""
         return any(batch.pending for batch in self._by_number.get(number, ()))
 
     def leave_segments(self, numbers: Iterable[int]) -> None:
-        """Prepare the deletion of segments. Before it, save the ids that ``take_saved`` returns."""
+        """Prepare to delete segments. Save the result of ``take_saved`` before deleting them."""
         for number in numbers:
             for batch in self._by_number.pop(number, ()):
                 batch.number = _SAVED
@@ -234,7 +234,7 @@ class KnownIds:
                     self.saved_grew = True
 
     def take_saved(self) -> dict[str, list[bytes]]:
-        """The ids that are in no segment, by nsqd, oldest first; to be kept in a list."""
+        """Return the unproven ids without a segment, to be stored: nsqd -> ids, oldest first."""
         self.saved_grew = False
         saved = {}
         for nsqd, known in self._known.items():
@@ -247,7 +247,7 @@ class KnownIds:
         return saved
 
     def load(self, saved: Mapping[str, Sequence[bytes]]) -> None:
-        """Take in a list that ``take_saved`` gave in an earlier run."""
+        """Load the result of ``take_saved`` in an earlier run."""
         for nsqd, ids in saved.items():
             self.doubt(nsqd, ids)
         self.saved_grew = False

@@ -2,8 +2,8 @@
 
 import pytest
 
-from nsqclient.spark.ingest import known_ids
-from nsqclient.spark.ingest.known_ids import Claim, KnownIds
+from nsqclient.spark import known_ids
+from nsqclient.spark.known_ids import Claim, KnownIds
 
 
 def ids(first: int, count: int) -> list[bytes]:
@@ -21,7 +21,7 @@ def store(known: KnownIds, claims: list[Claim], number: int, now: float) -> None
 
 
 def find(known: KnownIds, claims: list[Claim]) -> list[list[int]] | None:
-    """Positions of copies, or None if ``check`` finds that there are none."""
+    """Positions of copies; None if ``check`` finds no copies."""
     if known.check(claims) is not None:
         assert not any(known.find_copies(claims))
         return None
@@ -30,7 +30,7 @@ def find(known: KnownIds, claims: list[Claim]) -> list[list[int]] | None:
 
 @pytest.fixture
 def known() -> KnownIds:
-    """Five messages of segment 1, which came on connection ``a``."""
+    """Five messages of segment 1, received on connection ``a``."""
     known = KnownIds()
     assert find(known, [claim(0, 5)]) is None
     store(known, [claim(0, 5)], 1, 0.0)
@@ -42,7 +42,6 @@ def test_added_messages_are_recognised(known):
 
 
 def test_another_nsqd_has_ids_of_its_own(known):
-    """Two nsqds of one host may use the same id."""
     assert find(known, [claim(0, 5, nsqd="n:2", conn="b")]) is None
 
 
@@ -53,7 +52,7 @@ def test_a_message_that_comes_twice_in_one_segment_counts_once():
 
 
 def test_fins_before_the_last_window_are_proven():
-    """nsqd would not have sent more than RDY otherwise."""
+    """nsqd has at most RDY messages in flight."""
     known = KnownIds()
     for first in range(0, 100, 10):
         store(known, [claim(first, 10)], 1 + first // 10, 0.0)
@@ -62,7 +61,7 @@ def test_fins_before_the_last_window_are_proven():
 
 
 def test_proven_messages_are_remembered_all_the_same():
-    """After a stall copies come before nsqd's refusal; nothing is kept on disk for it."""
+    """After a stall, copies arrive before nsqd's refusal. They are not kept on disk."""
     known = KnownIds()
     for number in range(5):
         store(known, [claim(10 * number, 10)], 1 + number, 0.0)
@@ -100,7 +99,7 @@ def test_an_id_that_has_moved_to_a_later_batch_is_not_forgotten_with_the_first(m
 
 
 def test_a_copy_of_a_proven_message_is_saved_when_its_segment_is_gone(known):
-    """So a crash before its FIN is proven makes no duplicate."""
+    """A crash before its FIN is proven then causes no duplicate."""
     known.closed("a", clean=True)
     known.leave_segments([1])
     known.add_copies([claim(0, 5, conn="b")], 1.0)
@@ -108,7 +107,7 @@ def test_a_copy_of_a_proven_message_is_saved_when_its_segment_is_gone(known):
 
 
 def test_fins_of_a_quiet_connection_are_proven_by_time():
-    """A connection that still lives has heard from nsqd since."""
+    """An open connection has received heartbeats since."""
     known = KnownIds()
     store(known, [claim(0, 5)], 1, 10.0)
     store(known, [claim(5, 5)], 2, 20.0)
@@ -118,7 +117,7 @@ def test_fins_of_a_quiet_connection_are_proven_by_time():
 
 
 def test_a_lost_connection_leaves_doubt(known):
-    """The last FINs may be lost: neither their number nor time proves them."""
+    """The last FINs may be lost, whatever their number and age."""
     known.closed("a", clean=False)
     known.settle(before=999.0)
     assert find(known, [claim(0, 5, conn="b")]) == [[0, 1, 2, 3, 4]]
@@ -126,7 +125,7 @@ def test_a_lost_connection_leaves_doubt(known):
 
 
 def test_a_clean_end_proves_every_fin(known):
-    """CLOSE_WAIT comes after them; so nothing is saved with the segment."""
+    """CLOSE_WAIT follows them, so no id is saved with the segment."""
     known.closed("a", clean=True)
     assert len(known) == 0
     known.leave_segments([1])
@@ -150,7 +149,7 @@ def test_a_refused_fin_of_a_forgotten_message_is_remembered():
 
 
 def test_a_copy_that_is_finished_is_pending_again(known):
-    """The FIN of the copy may be lost too. Once it is proven, the id is not doubtful."""
+    """Its FIN may be lost too. Once it is proven, the id is not doubtful."""
     known.closed("a", clean=False)
     known.add_copies([claim(0, 5, conn="b")], 1.0)
     assert known.is_held(1)
@@ -187,7 +186,7 @@ def test_ids_of_a_segment_after_a_crash_are_in_doubt_until_their_copies_came():
 
 
 def test_what_an_earlier_run_has_finished_is_recognised_and_not_saved():
-    """A copy of it is not to be expected."""
+    """A copy is unlikely."""
     known = KnownIds()
     known.remember("a:1", [b"1", b"2"])
     assert find(known, [Claim("a:1", "x", 10, [b"2", b"3"])]) == [[0]]

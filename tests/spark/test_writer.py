@@ -8,9 +8,8 @@ from nsqclient.consumer.bulk import BulkSubscription
 from nsqclient.errors import ClosedError
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.spark.errors import LogError, StorageError
-from nsqclient.spark.ingest import writer as module
-from nsqclient.spark.ingest.writer import MessageBuffer, split_segment
-from nsqclient.spark.ingest.writer import Quota, Writer, split_by_rows
+from nsqclient.spark import ingest as module
+from nsqclient.spark.ingest import MessageBuffer, Quota, Writer, split_by_rows, split_segment
 from nsqclient.spark.segment import ROW_BYTES, Rows
 from nsqclient.spark.shards.names import ShardKeys
 from nsqclient.spark.shards.shard_log import End, ShardLog
@@ -60,7 +59,7 @@ def plain(batches):
 
 
 def run(log, *segments, limit=None):
-    """Give segments to a writer, one after the other; return the errors it reported."""
+    """Pass segments to a writer, one after the other; return the errors that it reports."""
     failures = []
     buffer = MessageBuffer(roll_interval=60.0)
     writer = Writer(buffer, log, lambda rows: None, failures.append, limit and Quota(limit))
@@ -102,7 +101,7 @@ def test_a_bug_of_the_writer_is_reported_and_finishes_nothing(log):
 
 
 def test_a_full_disk_is_no_failure(log, monkeypatch):
-    """Messages that cannot be stored are requeued, later ones are stored; a limit counts rows."""
+    """Messages that cannot be stored are requeued, and later ones are stored."""
     error = StorageError("/x", "disk full")
     one, two = FakeSub("1"), FakeSub("2")
     buffer, stored, failures = MessageBuffer(roll_interval=60.0), [], []
@@ -116,7 +115,7 @@ def test_a_full_disk_is_no_failure(log, monkeypatch):
 
 
 def test_a_fin_that_cannot_be_sent_leaves_doubt(log):
-    """The message is durable, and nsqd will send a copy."""
+    """The message is stored, and nsqd will send a copy."""
     log.conn_closed = Mock()
     sub = FakeSub(closed=True)
     assert run(log, (sub, [message(1)])) == []
@@ -125,7 +124,7 @@ def test_a_fin_that_cannot_be_sent_leaves_doubt(log):
 
 
 def test_messages_of_a_lost_connection_are_left_to_nsqd(log):
-    """nsqd delivers the messages again. The log knows nothing of them."""
+    """nsqd delivers them again, so the log does not record them."""
     sub = FakeSub()
     sub.is_lost = True
     run(log, (sub, [message(1)]))
@@ -155,7 +154,7 @@ def test_a_closed_buffer_accepts_nothing():
 
 
 def test_a_segment_is_due_when_it_is_large_or_old():
-    """Half a window at once, or what there is after the roll interval."""
+    """When it has half a window of messages, or after the roll interval."""
     buffer, sub = MessageBuffer(roll_interval=3600.0), FakeSub()
     buffer.set_segment_rows(2)
     buffer.add(sub, [message(1)])
@@ -172,7 +171,7 @@ def test_a_segment_is_due_when_it_is_large_or_old():
 
 
 def test_many_bytes_make_a_segment_and_pause_the_flow(monkeypatch):
-    """max_in_flight counts messages; these may be large."""
+    """max_in_flight limits only the number of messages."""
     monkeypatch.setattr(module, "MOST_BYTES", 10 + ROW_BYTES)
     calls = []
     buffer, sub = MessageBuffer(3600.0, lambda: calls.append(buffer.is_full)), FakeSub()
@@ -187,7 +186,7 @@ def test_many_bytes_make_a_segment_and_pause_the_flow(monkeypatch):
 
 
 def test_close_wait_does_not_prove_a_fin_that_came_later(monkeypatch):
-    """The disk was slow, and the stop could not wait for it."""
+    """The disk was slow, and stop() could not wait for it."""
     sub = BulkSubscription("127.0.0.1:1", make_context(), None)
     monkeypatch.setattr(sub.conn, "send", lambda queue, **options: True)
     sub.finish_ids([b"1"])
