@@ -380,9 +380,16 @@ class NodePool:
             return  # dropped meanwhile
         try:
             error = self._open(conn)
+            self._settle_dial(node, pool, conn, error)
         except BaseException:  # a time limit raised it in this thread: the timer dials again
-            conn.close()
+            if conn not in pool.idle:
+                conn.close()
             raise
+
+    def _settle_dial(
+        self, node: NsqdNode, pool: ConnectionPool[Any], conn: PoolConnection,
+        error: NSQError | None,
+    ) -> None:
         with self._changed.lock:
             pool.dialing.discard(conn)
             node.last_error = error
@@ -395,10 +402,10 @@ class NodePool:
                 node.has_worked = True
                 node.dialed_at = time.monotonic()
                 node.version = conn.settings.version
-                pool.add(conn)
                 if not pool.is_closed and node not in self.connected:
-                    self._changed.notify_all()
                     self.connected += (node,)
+                pool.add(conn)
+                self._changed.notify_all()
         if error is not None:
             if not pool.is_closed:
                 self._log_failed_dial(node, error, is_news)
