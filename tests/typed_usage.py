@@ -39,4 +39,5 @@ def publish(addresses: list[str]) -> None:
         producer.publish("t", bytearray(b"x"))
         producer.publish_many("t", [b"x", memoryview(b"x")])
         producer.publish("t", "x")  # type: ignore[arg-type]
+        producer.publish("t", b"x", delay=5)  # type: ignore[arg-type]
     Producer("127.0.0.1:4150")  # type: ignore[arg-type]

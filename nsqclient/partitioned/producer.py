@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, NoReturn, TypedDict
 
 from nsqclient.config import Config
 from nsqclient.discovery import Addresses
@@ -23,11 +23,14 @@ from nsqclient.protocol.commands import Body
 from nsqclient.protocol.events import ServerSettings
 from nsqclient.protocol.partitioned.extensions import StoredPosition
 from nsqclient.protocol.partitioned.sharding import Key, Sharding, choose_sharding
-from nsqclient.runtime.arguments import checks_names
+from nsqclient.runtime.arguments import check_unknown, checks_names
 from nsqclient.runtime.deadline import Deadline, Duration
 from nsqclient.runtime.forking import check_process
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+#: Keyword arguments of a publish.
+_KEYWORDS = ("defer", "timeout", "key", "trace_id", "headers", "partition")
 
 
 class PartitionedProducerCore(ProducerCore):
@@ -108,6 +111,7 @@ class Producer(BaseProducer[PartitionedProducerCore]):
         trace_id: int | None = None,
         headers: Mapping[str, Any] | None = None,
         partition: int | None = None,
+        **unknown: NoReturn,
     ) -> StoredPosition | None:
         """Publish one message; returns when nsqd has stored it.
 
@@ -125,6 +129,8 @@ class Producer(BaseProducer[PartitionedProducerCore]):
         Raises:
             PartitionError: the cluster or the topic does not support the arguments.
         """
+        if unknown:
+            check_unknown("publish", unknown, _KEYWORDS)
         check_process()
         seconds = self._seconds(timeout)
         core = self._core
@@ -209,6 +215,7 @@ class Producer(BaseProducer[PartitionedProducerCore]):
         trace_id: int | None = None,
         headers: Mapping[str, Any] | None = None,
         partition: int | None = None,
+        **unknown: NoReturn,
     ) -> Future[StoredPosition | None]:
         """Queue one message; the Future has the outcome that :meth:`publish` would have.
 
@@ -218,6 +225,8 @@ class Producer(BaseProducer[PartitionedProducerCore]):
             PartitionError: the cluster does not support the arguments. Before the first nsqd is
                 connected, the Future raises it instead.
         """
+        if unknown:
+            check_unknown("publish_async", unknown, _KEYWORDS)
         check_process()
         seconds = self._seconds(timeout)
         options = None

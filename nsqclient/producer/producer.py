@@ -24,7 +24,7 @@ from nsqclient.producer.stats import ProducerStats
 from nsqclient.protocol import commands
 from nsqclient.protocol.commands import Body
 from nsqclient.protocol.names import check_topic
-from nsqclient.runtime.arguments import checks_names
+from nsqclient.runtime.arguments import check_unknown, checks_names
 from nsqclient.runtime.deadline import Deadline, Duration, to_seconds
 from nsqclient.runtime.forking import check_process, register_for_fork
 from nsqclient.runtime.stats import Health
@@ -278,7 +278,7 @@ class Producer(BaseProducer[ProducerCore]):
 
     def publish(
         self, topic: str, body: Body, defer: Duration | None = None,
-        timeout: Duration | None = None,
+        timeout: Duration | None = None, **unknown: NoReturn,
     ) -> None:
         """Publish one message; returns when nsqd has stored it.
 
@@ -299,6 +299,8 @@ class Producer(BaseProducer[ProducerCore]):
             ReentrantCallError: called in a signal handler or finalizer, and it would wait for the
                 interrupted call of its own thread.
         """
+        if unknown:
+            check_unknown("publish", unknown, ("defer", "timeout"))
         check_process()
         self._store(topic, body, defer, timeout)
 
@@ -338,7 +340,7 @@ class Producer(BaseProducer[ProducerCore]):
 
     def publish_async(
         self, topic: str, body: Body, defer: Duration | None = None,
-        timeout: Duration | None = None,
+        timeout: Duration | None = None, **unknown: NoReturn,
     ) -> Future[None]:
         """Queue one message; the Future has the outcome that :meth:`publish` would have.
 
@@ -354,5 +356,7 @@ class Producer(BaseProducer[ProducerCore]):
             ClosedError: the producer was closed.
             RuntimeError: no thread can be started.
         """
+        if unknown:
+            check_unknown("publish_async", unknown, ("defer", "timeout"))
         check_process()
         return self._queue(topic, body, defer, self._seconds(timeout))

@@ -82,6 +82,14 @@ def check_names(cls: str, given: Iterable[str]) -> None:
             raise TypeError(f"{cls}() has no argument {name!r}" + (f": {hint}" if hint else ""))
 
 
+def check_unknown(function: str, given: Mapping[str, Any], known: Iterable[str]) -> None:
+    """Raise TypeError if there are unknown keyword arguments of a publish."""
+    for name in given:
+        close = "defer" if name in ("delay", "deferred") else closest(name, known)
+        hint = f": write {close}=" if close else ""
+        raise TypeError(f"{function}() has no argument {name!r}{hint}")
+
+
 def _hint(name: str, cls: str) -> str:
     # Subclasses (names with a dot) come last: they have every argument of their base class.
     others = [_known[other] for other in sorted(_known, key=lambda key: "." in key) if other != cls]

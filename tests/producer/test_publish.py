@@ -8,6 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
+import nsqclient.partitioned
+
 from nsqclient import Producer
 from nsqclient.connection.blocking import Answer
 from nsqclient.errors import (
@@ -270,3 +272,14 @@ def test_an_asynchronous_context_says_what_to_write():
 
     with pytest.raises(TypeError, match="write with, not async with"):
         asyncio.run(enter())
+
+
+@pytest.mark.parametrize("kind", [Producer, nsqclient.partitioned.Producer])
+@pytest.mark.parametrize("name, hint", [
+    ("delay", ": write defer="), ("time_out", ": write timeout="), ("xyz", "")])
+def test_an_unknown_argument_says_what_to_write(kind, name, hint):
+    with kind(["127.0.0.1:1"]) as producer:
+        for publish in (producer.publish, producer.publish_async):
+            with pytest.raises(TypeError) as caught:
+                publish("t", b"x", **{name: 5})
+            assert str(caught.value).endswith(f"() has no argument '{name}'{hint}")
