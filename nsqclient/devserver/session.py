@@ -31,6 +31,8 @@ logger: logging.Logger = logging.getLogger("nsqclient.devserver")
 _NEVER = float("inf")
 #: With more unsent bytes than this no commands are read: nsqd blocks while it cannot write.
 _MAX_UNSENT = 1024 * 1024
+#: Received bytes that are decoded at once: deflate expands them up to a thousandfold.
+_PIECE = 16 * 1024
 #: Seconds that a connection stays half open after its last answer: closing it with unread bytes
 #: resets it, and the reset may overtake an error.
 _LINGER = 0.5
@@ -108,8 +110,11 @@ class Session(asyncio.Protocol):
         self._serve()
 
     def data_received(self, data: bytes) -> None:
-        self.core.receive_data(data)
-        self._serve()
+        for start in range(0, len(data), _PIECE):
+            if self._is_ending:
+                break
+            self.core.receive_data(data[start:start + _PIECE])
+            self._serve()
 
     def eof_received(self) -> bool:
         self._has_eof = True

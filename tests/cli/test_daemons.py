@@ -5,8 +5,8 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -17,7 +17,6 @@ from nsqclient.cli import tool_flags
 from nsqclient.cli.flags import CommandLineError
 from nsqclient.cli.nsqd import build_cluster, build_command, parse_topic
 from tests.support.certificates import Certificates
-from tests.support.servers.raw_client import RawClient
 from tests.support.waiting import wait_until
 
 ANY = ["--tcp-address=127.0.0.1:0", "--http-address=127.0.0.1:0"]
@@ -45,13 +44,11 @@ class Daemon:
 
 
 @contextmanager
-def running(
-    folder: Path, name: str, *words: str, prefix: Sequence[str] = ()
-) -> Iterator[Daemon]:
+def running(folder: Path, name: str, *words: str) -> Iterator[Daemon]:
     log = folder / f"{name}.log"
     with log.open("wb") as stderr:
         process = subprocess.Popen(
-            [*prefix, sys.executable, "-m", "nsqclient", name, *ANY, *words], stderr=stderr
+            [sys.executable, "-m", "nsqclient", name, *ANY, *words], stderr=stderr
         )
     try:
         yield Daemon(process, log)
@@ -66,15 +63,6 @@ def test_a_signal_ends_it_in_order(tmp_path, name, signum):
     with running(tmp_path, name) as daemon:
         assert requests.get(f"http://{daemon.http}/ping", timeout=20).text == "OK"
         assert daemon.end(signum) == 0
-
-
-def test_a_low_limit_of_descriptors_is_raised(tmp_path):
-    """As far as the system lets it: a shell's limit would end at some clients."""
-    shell = ["sh", "-c", 'ulimit -S -n 64; exec "$@"', "sh"]
-    with running(tmp_path, "nsqd", prefix=shell) as daemon, ExitStack() as stack:
-        clients = [stack.enter_context(RawClient(daemon.tcp)) for _ in range(80)]
-        for client in clients:
-            assert client.ask(b"PUB t\n\0\0\0\1x") == (0, b"OK")
 
 
 def test_flags_and_options_of_a_config_file_reach_nsqd(tmp_path):
