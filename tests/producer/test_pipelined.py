@@ -104,7 +104,7 @@ def idle(peer):
 def publish(conn, body, seconds=WAIT):
     """Publish on this thread."""
     try:
-        conn.begin(commands.pub("t", body, 2**24), expect_ok)
+        conn.begin(commands.pub("t", body), expect_ok)
         return conn.wait(time.monotonic() + seconds)
     finally:
         conn.leave()
