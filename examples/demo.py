@@ -31,7 +31,8 @@ WORKERS = 8
 #: Lines that may be on the way at once. An ephemeral topic keeps 10,000 in memory and drops the
 #: rest, so publishers stay below that.
 WINDOW = 5000
-#: Seconds without any line arriving after which the demo stops waiting for the missing ones.
+#: Seconds without any line arriving after which the demo stops waiting for the missing ones. Also
+#: the longest wait of a publisher for the window.
 PATIENCE = 20.0
 
 
@@ -42,14 +43,20 @@ class Account:
         self._lock = threading.Lock()
         self._file = output.open("wb")
         self._window = threading.Semaphore(WINDOW)
+        self.is_stopping = False
         self.published = 0
         self.seen: Counter[int] = Counter()
         self.changed = time.monotonic()
         self.problems: list[str] = []
 
     def before_publish(self) -> None:
-        """Wait until fewer than WINDOW lines are on the way."""
+        """Wait until fewer than WINDOW lines are on the way, at most PATIENCE seconds."""
         self._window.acquire(timeout=PATIENCE)
+
+    def stop(self) -> None:
+        """End the publishers."""
+        self.is_stopping = True
+        self._window.release(PUBLISHERS)
 
     def on_published(self) -> None:
         with self._lock:
@@ -58,6 +65,7 @@ class Account:
     def on_problem(self, text: str) -> None:
         with self._lock:
             self.problems.append(text)
+        self._window.release()
 
     def handle(self, message: Message) -> None:
         """The handler: keep the line, and count it by its number."""
@@ -75,13 +83,13 @@ class Account:
         self._file.close()
 
 
-def publish(producer: Producer, topic: str, lines: itertools.count[int], text: list[bytes],
+def publish(producer: Producer, topic: str, numbers: itertools.count[int], lines: list[bytes],
             account: Account) -> None:
     """Publish lines until none is left."""
-    while (number := next(lines)) < len(text):
+    while not account.is_stopping and (number := next(numbers)) < len(lines):
         account.before_publish()
         try:
-            producer.publish(topic, b"%d\t%b" % (number, text[number]))
+            producer.publish(topic, b"%d\t%b" % (number, lines[number]))
         except NSQError as exc:
             account.on_problem(f"line {number + 1}: {exc}")
         else:
@@ -89,7 +97,7 @@ def publish(producer: Producer, topic: str, lines: itertools.count[int], text: l
 
 
 def show_progress(total: int, account: Account, last: bool = False) -> None:
-    """One line that is drawn again on a terminal, and now and then elsewhere."""
+    """Print the progress: redraw one line on a terminal, otherwise print a new line."""
     text = f"published {account.published:>7,} / {total:,}   consumed {len(account.seen):>7,}"
     if sys.stderr.isatty():
         done = len(account.seen) * 30 // max(1, total)
@@ -108,8 +116,8 @@ def table(rows: list[tuple[str, str]]) -> str:
     return "\n".join([rule, *body, rule])
 
 
-def run(text: list[bytes], output: Path, nsqd_address: str | None) -> int:
-    """Run the journey; return the exit status."""
+def run(lines: list[bytes], output: Path, nsqd_address: str | None) -> int:
+    """Publish and consume all lines; return the exit status."""
     account = Account(output)
     topic = f"demo-{os.getpid()}#ephemeral"
     with contextlib.ExitStack() as stack:
@@ -132,28 +140,29 @@ def run(text: list[bytes], output: Path, nsqd_address: str | None) -> int:
         )
         began = time.monotonic()
         stack.enter_context(consumer)
-        lines = itertools.count()
+        numbers = itertools.count()
         threads = [
-            threading.Thread(target=publish, args=(producer, topic, lines, text, account))
+            threading.Thread(target=publish, args=(producer, topic, numbers, lines, account))
             for _ in range(PUBLISHERS)
         ]
+        stack.callback(account.stop)
         for thread in threads:
             thread.start()
         beat = threading.Event()
-        while len(account.seen) < len(text):
+        while len(account.seen) < len(lines):
             beat.wait(0.2 if sys.stderr.isatty() else 1.0)
-            show_progress(len(text), account)
+            show_progress(len(lines), account)
             alive = any(thread.is_alive() for thread in threads)
             if not alive and time.monotonic() - account.changed > PATIENCE:
                 break
         took = account.changed - began
         for thread in threads:
             thread.join()
-        show_progress(len(text), account, last=True)
+        show_progress(len(lines), account, last=True)
     account.close()
-    missing = len(text) - len(account.seen)
+    missing = len(lines) - len(account.seen)
     print(table([
-        ("lines in", f"{len(text):,}"),
+        ("lines in", f"{len(lines):,}"),
         ("messages out", f"{sum(account.seen.values()):,}"),
         ("duplicates", f"{sum(account.seen.values()) - len(account.seen):,}"),
         ("missing", f"{missing:,}"),
@@ -170,17 +179,17 @@ def main() -> int:
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     path = Path(os.environ.get("INPUT") or HERE / "data" / "tzdata.txt")
     try:
-        text = path.read_bytes().splitlines()
+        lines = path.read_bytes().splitlines()
     except OSError as exc:
         print(f"cannot read INPUT: {exc}", file=sys.stderr)
         return 2
-    if not text:
+    if not lines:
         print(f"INPUT {path} has no lines", file=sys.stderr)
         return 2
     output = Path("demo-output")
     output.mkdir(exist_ok=True)
     try:
-        return run(text, output / "consumed.txt", os.environ.get("NSQD") or None)
+        return run(lines, output / "consumed.txt", os.environ.get("NSQD") or None)
     except NSQError as exc:
         print(f"demo: {exc}", file=sys.stderr)
         return 2

@@ -4,6 +4,7 @@ import os
 import re
 import runpy
 import shlex
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.docs.pages import ROOT, named, text_of
-from tests.support.processes import user_environment
+from tests.support.processes import LIMIT, user_environment
 
 OUTPUTS = {
     "examples/topology_metrics.py": named("output of examples/topology_metrics.py"),
@@ -57,3 +58,22 @@ def test_make_demo_prints_what_the_readme_shows(
     printed = output.splitlines()[-len(shown):]
     assert [re.sub(r"[ \d,-]+", "", line) for line in printed] == [
         re.sub(r"[ \d,-]+", "", line) for line in shown]
+
+
+def test_an_interrupt_ends_the_demo(tmp_path: Path) -> None:
+    """Its publishers end too, although most lines are left."""
+    lines = tmp_path / "lines.txt"
+    lines.write_bytes(b"line\n" * 300_000)
+    with subprocess.Popen(
+        [sys.executable, str(ROOT / "examples" / "demo.py")], cwd=tmp_path, text=True,
+        env={**user_environment(), "PYTHONPATH": str(ROOT), "INPUT": str(lines)},
+        stderr=subprocess.PIPE,
+    ) as demo:
+        try:
+            assert demo.stderr is not None
+            assert any(line.startswith("published") for line in demo.stderr)
+            demo.send_signal(signal.SIGINT)
+            assert demo.wait(LIMIT) == 130
+            assert "interrupted" in demo.stderr.read()
+        finally:
+            demo.kill()
