@@ -7,6 +7,7 @@ Message ids are 16 raw bytes, and more errors leave the connection open. Behavio
 from __future__ import annotations
 
 import json
+import re
 import struct
 from collections.abc import Callable
 
@@ -119,9 +120,13 @@ class PartitionServerProtocol(ServerProtocol):
         if not isinstance(fields, dict):
             fields = {}
         tag = fields.get("desired_tag")
-        if isinstance(tag, str) and len(tag.encode()) > _MAX_TAG:
+        try:
+            is_tag = not isinstance(tag, str) or len(tag.encode()) <= _MAX_TAG
+        except UnicodeEncodeError:  # a lone surrogate
+            is_tag = False
+        if not is_tag:
             self._events.pop()
-            raise CommandError("E_BAD_BODY", "IDENTIFY desired tag is too long")
+            raise CommandError("E_BAD_BODY", "IDENTIFY desired tag is too long or no UTF-8")
         self.extend_support = fields.get("extend_support") is True
         self.desired_tag = tag if isinstance(tag, str) else ""
         self.ext_filter = fields.get("ext_filter")
@@ -159,7 +164,10 @@ class PartitionServerProtocol(ServerProtocol):
         self._publish_many(params)
 
     def _open(self, params: list[bytes]) -> tuple[str, str, int | None]:
-        """Read command, topic and partition, which must be the last of three words."""
+        """Read command, topic and partition, and append OpenPartition.
+
+        The partition is read only from a line of three words.
+        """
         command = params[0].decode()
         if len(params) < 2:
             raise CommandError("E_INVALID", f"{command} insufficient number of parameters")
@@ -175,7 +183,7 @@ class PartitionServerProtocol(ServerProtocol):
         def take_size(data: bytes) -> None:
             size = int.from_bytes(data, "big", signed=True)
             # A size of 0 is a bad body here, and a bad message to a stock nsqd.
-            if size <= _SMALLEST[command]:
+            if size <= _OVERHEAD[command]:
                 raise CommandError("E_BAD_BODY", f"{command} invalid body size {size}")
             self.ends_with_reset = size > self._limits.max_msg_size
             commands.check_message_size(command, size, self._limits)
@@ -205,7 +213,7 @@ def check_header(header: bytes) -> int:
     trace = fields.get(TRACE_KEY)
     if trace is None:
         return 0
-    # A decimal string; a number of JSON would lose digits.
+    # The trace id is a decimal string: a JSON number would lose digits.
     if not (isinstance(trace, str) and trace.isascii() and trace.isdigit()):
         raise CommandError("INVALID_TRACE_ID", "fail to parse trace id in json header")
     digits = trace.lstrip("0") or "0"
@@ -228,10 +236,8 @@ def _check_id(command: str, params: list[bytes]) -> None:
 
 def _partition(word: bytes) -> int | None:
     """Read a partition; -1 is returned as None. Raises CommandError."""
-    try:
-        number = int(word) if word.isascii() else None
-    except ValueError:
-        number = None
+    # As Go's Atoi, which accepts a sign, and no underscores or white space.
+    number = int(word) if re.fullmatch(rb"[+-]?[0-9]{1,18}", word) else None
     if number is None or number < -1:
         text = f"topic partition is not valid: {word.decode('utf-8', 'replace')}"
         raise CommandError("E_BAD_PARTITION", text)
@@ -262,7 +268,7 @@ _PARSERS: dict[str, _Parse] = {
     "PUB_EXT": _extended, "MPUB_EXT": _extended,
 }
 #: Payloads of a single publish must be longer than this many bytes.
-_SMALLEST = {"PUB": 0, "PUB_TRACE": 8, "PUB_EXT": 2}
+_OVERHEAD = {"PUB": 0, "PUB_TRACE": 8, "PUB_EXT": 2}
 
 
 def encode_ext(header: bytes) -> bytes:
@@ -278,9 +284,9 @@ def encode_position(offset: int, size: int) -> bytes:
 
 
 def read_start(text: str) -> StartPosition:
-    """Read ``kind:value``. Raises ConfigError."""
+    """Read ``kind:number``. Raises ConfigError."""
     kind, _, number = text.partition(":")
     # The length first: int() raises ValueError for thousands of digits.
     if number == "-1" or len(number) < 20 and number.isascii() and number.isdigit():
         return StartPosition(kind, int(number))
-    raise ConfigError(f"start position {text!r}: kind:number")
+    raise ConfigError(f"invalid start position {text!r}: give kind:number")

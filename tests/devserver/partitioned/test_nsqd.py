@@ -64,6 +64,8 @@ def test_header_with_a_trace_id_is_answered_like_a_trace(cluster):
     (b"PUB bad!name\n\0\0\0\1x", "E_TOPIC_NOT_EXIST"),
     (b"PUB ordered\n\0\0\0\1x", "E_BAD_PARTITION"),
     (b"PUB plain x\n\0\0\0\1x", "E_BAD_PARTITION"),
+    (b"PUB plain 0_0\n\0\0\0\1x", "E_BAD_PARTITION"),
+    (b"PUB plain \t0\n\0\0\0\1x", "E_BAD_PARTITION"),
     (b"SUB ordered c 0\n", "E_SUB_ORDER_IS_MUST"),
     (b"SUB_ADVANCED ordered c 0\n", "E_SUB_ORDER_IS_MUST"),
     (b"SUB ext c 0\n", "E_SUB_EXTEND_NEED"),
@@ -210,12 +212,13 @@ def test_a_partition_without_messages_has_only_its_end_as_start(cluster, start):
 def test_a_tag_is_confirmed_and_dropped_on_a_plain_topic(cluster):
     """The answer to IDENTIFY repeats it; a plain topic delivers everything all the same.
 
-    A tag of more than 100 characters ends the connection.
+    A tag of more than 100 characters, or one that is no UTF-8, ends the connection.
     """
     cluster.publish("plain", 0, b"a")
-    with client_of(cluster) as client:
-        assert code_of(identify(client, desired_tag="x" * 101)) == "E_BAD_BODY"
-        client.read_end()
+    for tag in ("x" * 101, "\ud800"):
+        with client_of(cluster) as client:
+            assert code_of(identify(client, desired_tag=tag)) == "E_BAD_BODY"
+            client.read_end()
     with client_of(cluster) as client:
         tag = "x" * 100
         assert json.loads(identify(client, desired_tag=tag)[1])["desired_tag"] == tag
