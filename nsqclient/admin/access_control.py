@@ -51,12 +51,13 @@ class RequestError(NSQError):
 def check_host(settings: AdminSettings, request: Request) -> None:
     if not settings.allowed_hosts:
         return
+    if "Host" not in request.headers:
+        raise RequestError(403, "FORBIDDEN_HOST", "the request has no Host header")
     host = (_split(f"//{request.host}").hostname or "").lower()
     if not host:
-        given = printable(request.headers.get("Host", ""), _LONGEST_NAME)
-        raise RequestError(403, "FORBIDDEN_HOST",
-                           f"the Host header names no host: {given!r}" if given else
-                           "the request has no Host header")
+        given = printable(request.headers["Host"], _LONGEST_NAME)
+        raise RequestError(403, "FORBIDDEN_HOST", f"invalid Host header: {given!r}" if given else
+                           "the Host header is empty")
     if host not in settings.allowed_hosts:
         raise RequestError(
             403, "FORBIDDEN_HOST",
@@ -76,8 +77,8 @@ def check_change(request: Request) -> None:
     """Reject requests that change something and may come from another site."""
     origin = request.headers.get("Origin")
     if origin is not None and not _is_own(origin, request.headers.get("Host", "")):
-        raise RequestError(403, "FORBIDDEN_ORIGIN", f"the request comes from a page of {origin}; a"
-                           " proxy in front must forward the Host header")
+        raise RequestError(403, "FORBIDDEN_ORIGIN", f"the request comes from a page of {origin}. If"
+                           " that is this page, its proxy must forward the Host header")
     if request.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin"):
         raise RequestError(403, "FORBIDDEN_ORIGIN",
                            "the request comes from a page of another site")
@@ -91,8 +92,8 @@ def check_change(request: Request) -> None:
 def _is_own(origin: str, host: str) -> bool:
     """Compare the origin of a page with the Host header.
 
-    Proxies forward the name with the default port, which browsers leave out, or with the port of
-    the other scheme if an outer proxy ends TLS.
+    Ports 80 and 443 count as no port. Browsers omit the default port; proxies may send it, or the
+    other scheme's if an outer proxy ends TLS.
     """
     try:
         page, here = _split(origin), _split(f"//{host}")
@@ -139,5 +140,5 @@ def check_may_peek(settings: AdminSettings, request: Request) -> None:
 
 def _how_to_allow(settings: AdminSettings) -> str:
     if settings.admin_users:
-        return f"the header {settings.acl_http_header} names no --admin-user"
+        return f"the user in the header {settings.acl_http_header} is not an --admin-user"
     return "this page is read-only: start nsqadmin with --allow-actions, or name an --admin-user"

@@ -5,6 +5,7 @@ The HTML pages are templates that scripts fill with numbers from the UI API.
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import logging
 import threading
@@ -88,8 +89,9 @@ class _Segment(BaseConverter):
 
 
 def create_app(admin: Context) -> Flask:
-    """Build the application. The caller closes ``admin`` after the server has stopped.
+    """Build the application.
 
+    The caller closes ``admin``; closing it also ends requests that wait for servers.
     Under another WSGI server use one process with threads, because rates are kept in memory.
     """
     base = admin.settings.base_path
@@ -163,8 +165,8 @@ class AdminServer:
     ) -> None:
         if settings.allow_actions and not settings.allowed_hosts and not _is_loopback(host):
             raise ConfigError(
-                f"--allow-actions on {host}: name the hosts by which browsers call the page with"
-                " --allowed-host; otherwise another site could act here by DNS rebinding"
+                f"--allow-actions on {host}: give --allowed-host for each host name by which"
+                " browsers call the page; otherwise another site could act here by DNS rebinding"
             )
         self.settings: AdminSettings = replace(
             settings, allowed_hosts=_hosts(host, settings.allowed_hosts))
@@ -185,16 +187,16 @@ class AdminServer:
 
     def start(self) -> None:
         """Listen. Raises OSError."""
-        admin = Context(self.settings)
-        try:
-            sock = listen(self._host, self._port)
-        except OSError:
-            admin.close()
-            raise
-        self._host = sock.getsockname()[0]
-        server: Any = create_server(create_app(admin), sockets=[sock], **_OPTIONS)
-        thread = threading.Thread(target=server.run, name="nsq-admin-http", daemon=True)
-        thread.start()
+        if self._server is not None:
+            raise RuntimeError("already started")
+        with contextlib.ExitStack() as undo:
+            admin = undo.enter_context(contextlib.closing(Context(self.settings)))
+            sock = undo.enter_context(listen(self._host, self._port))
+            server: Any = create_server(create_app(admin), sockets=[sock], **_OPTIONS)
+            self._host = sock.getsockname()[0]
+            thread = threading.Thread(target=server.run, name="nsq-admin-http", daemon=True)
+            thread.start()
+            undo.pop_all()
         self._context, self._server, self._thread = admin, server, thread
         logger.info("HTTP: listening on %s", self.url)
         if not _is_loopback(self._host):
@@ -222,7 +224,7 @@ class AdminServer:
 
 
 def _end(server: Any) -> None:
-    """Close all connections and let ``run()`` return; ``close()`` closes the trigger.
+    """Close all connections and let ``run()`` return. ``server.close()`` closes the trigger later.
 
     Runs in the server's thread, since only that thread may change the sockets that it polls. The
     trigger stays open: whoever called it may still be writing to it.

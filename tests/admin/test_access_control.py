@@ -97,7 +97,7 @@ def exchange(admin, *lines, body=b""):
         sock.sendall(b"\r\n".join([*lines, b"Content-Length: %d" % len(body), b"", body]))
         sock.shutdown(socket.SHUT_WR)
         with sock.makefile("rb") as file:
-            return int(file.readline().split()[1])
+            return int(file.readline().split()[1]), file.read().decode()
 
 
 @pytest.mark.parametrize("lines", [
@@ -109,9 +109,9 @@ def test_a_control_character_in_a_header_is_a_bad_request(cluster, lines):
     admin = cluster.admin(admin_users=["ada"])
     host = admin.url.removeprefix("http://").encode()
     head = [*lines, b"Host: " + host, b"Content-Type: application/json"]
-    assert exchange(admin, *head, body=b'{"topic":"made"}') == 400
+    assert exchange(admin, *head, body=b'{"topic":"made"}')[0] == 400
     assert admin.json("/api/topics")["topics"] == []
-    assert exchange(admin, b"GET /ping HTTP/1.1", b"Host: " + host, b"X-A: b\tc \xc3\xa4") == 200
+    assert exchange(admin, b"GET /ping HTTP/1.1", b"Host: " + host, b"X-A: b\tc \xc3\xa4")[0] == 200
 
 
 @pytest.mark.parametrize("host", ["[", "[::1", "]:1"])
@@ -119,7 +119,16 @@ def test_a_malformed_host_is_rejected(admin, host):
     """The hint never suggests ``--allowed-host`` without a name."""
     answer = admin.get("/ping", Host=host)
     assert answer.status_code == 403
-    assert "names no host" in answer.json()["hint"]
+    assert answer.json()["hint"] == f"invalid Host header: {host!r}"
+
+
+@pytest.mark.parametrize("lines, hint", [
+    ([b"GET /ping HTTP/1.1"], "the request has no Host header"),
+    ([b"GET /ping HTTP/1.1", b"Host:"], "the Host header is empty"),
+])
+def test_a_missing_host_is_rejected(admin, lines, hint):
+    status, answer = exchange(admin, *lines)
+    assert status == 403 and hint in answer
 
 
 def test_a_page_is_read_only_by_default(cluster, events):
