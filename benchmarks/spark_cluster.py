@@ -36,31 +36,29 @@ from typing import Any, NamedTuple
 CHECKOUT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(CHECKOUT))
 
-from nsqclient.http import NsqdHTTP  # noqa: E402 - after the path it is on
-from nsqclient.spark.options import STREAM, read_options  # noqa: E402 - the same
-from nsqclient.spark.reading.reader import NsqStreamReader  # noqa: E402 - the same
-from nsqclient.spark.segment import read_ids  # noqa: E402 - the same
-from nsqclient.spark.shards.admission import (  # noqa: E402 - the same
-    ShardSegments, plan_batch,
-)
-from nsqclient.spark.shards.listing import list_shards  # noqa: E402 - the same
-from nsqclient.spark.shards.names import Segment, ShardKeys  # noqa: E402 - the same
-from nsqclient.spark.storage import Store, open_store  # noqa: E402 - the same
+from nsqclient.http import NsqdHTTP  # noqa: E402 - imported after sys.path is set
+from nsqclient.spark.options import STREAM, read_options  # noqa: E402
+from nsqclient.spark.reading.reader import NsqStreamReader  # noqa: E402
+from nsqclient.spark.segment import read_ids  # noqa: E402
+from nsqclient.spark.shards.admission import ShardSegments, plan_batch  # noqa: E402
+from nsqclient.spark.shards.listing import list_shards  # noqa: E402
+from nsqclient.spark.shards.names import Segment, ShardKeys  # noqa: E402
+from nsqclient.spark.storage import Store, open_store  # noqa: E402
 
-from nsqd import Nsqd  # noqa: E402 - beside this file
+from nsqd import Nsqd  # noqa: E402
 
 TOPIC, CHANNEL = "bench", "spark"
-#: Seconds for all messages of one run to be stored.
+#: Seconds that each wait may take.
 LIMIT = 300.0
-#: Seconds between two looks whether they are.
+#: Seconds between two checks of a condition.
 _PAUSE = 0.02
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Stored(NamedTuple):
-    """Messages and segments that owners have stored."""
+    """The figures of one run."""
 
-    rate: float  #: messages in a second, of all
+    rate: float  #: messages per second, all owners together
     owner: float  #: seconds of processor time for a million messages
     segments: int
     driver: float  #: seconds of processor time for a million messages
@@ -89,7 +87,7 @@ def wait_for(condition: Any, what: str) -> None:
     deadline, pause = time.monotonic() + LIMIT, threading.Event()
     while not condition():
         if time.monotonic() > deadline:
-            raise SystemExit(f"not within {LIMIT:g} s: {what}")
+            raise SystemExit(f"timed out after {LIMIT:g} s waiting until {what}")
         pause.wait(_PAUSE)
 
 
@@ -125,7 +123,7 @@ def make_bucket() -> bool:
     try:
         boto3.client("s3", endpoint_url=os.environ["AWS_ENDPOINT_URL_S3"]).create_bucket(
             Bucket="bucket")
-    except Exception:  # it does not listen yet; of many kinds
+    except Exception:  # MinIO is not listening yet; boto3 raises many kinds of exception
         return False
     return True
 
@@ -138,15 +136,17 @@ def run_owners(number: int, busy: int, count: int, size: int, url: str) -> Store
         for nsqd in nsqds:
             nsqd.fill(TOPIC, CHANNEL, count, [b"x" * size] * 1000)
             pause(nsqd, True)
-        processes = [stack.enter_context(subprocess.Popen(
-            [sys.executable, "-m", "nsqclient", "spark", "ingest", f"--topic={TOPIC}",
-             f"--channel={CHANNEL}", f"--storage={url}", f"--nsqd-tcp-address={nsqd.tcp_address}",
-             "--consumer-opt=max_in_flight,10000", "--consumer-opt=connections,4",
-             "--consumer-opt=maxLogMessages,100000000",
-             "--consumer-opt=maxLogBytes,100000000000", "--log-level=warn"],
-            cwd=CHECKOUT)) for nsqd in nsqds]
-        for process in processes:
+        processes = []
+        for nsqd in nsqds:
+            process = stack.enter_context(subprocess.Popen(
+                [sys.executable, "-m", "nsqclient", "spark", "ingest", f"--topic={TOPIC}",
+                 f"--channel={CHANNEL}", f"--storage={url}",
+                 f"--nsqd-tcp-address={nsqd.tcp_address}",
+                 "--consumer-opt=max_in_flight,10000", "--consumer-opt=connections,4",
+                 "--consumer-opt=maxLogMessages,100000000",
+                 "--consumer-opt=maxLogBytes,100000000000", "--log-level=warn"], cwd=CHECKOUT))
             stack.callback(process.terminate)
+            processes.append(process)
         wait_for(lambda: len(list_shards(store, TOPIC, CHANNEL)) == number
                  and all(nsqd.channel(TOPIC, CHANNEL)["client_count"] == 4 for nsqd in nsqds),
                  "owners are connected")
@@ -156,7 +156,7 @@ def run_owners(number: int, busy: int, count: int, size: int, url: str) -> Store
             some = nsqds[first:first + busy]
             for nsqd in some:
                 pause(nsqd, False)
-            wait_for(lambda: all(map(finished, some)), "all is finished at nsqd")
+            wait_for(lambda: all(map(finished, some)), "every nsqd is empty")
         seconds = time.monotonic() - began
         used = sum(map(processor_time, processes)) - used
         rows, segments = rows_of(store)
@@ -214,12 +214,15 @@ def main() -> int:
     parser.add_argument("--size", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--owners", default="1,2,4,8,16")
-    parser.add_argument("--busy", type=int, default=0, help="owners that receive at once; all")
+    parser.add_argument("--busy", type=int, default=0,
+                        help="number of owners that receive at once (default: all)")
     parser.add_argument("--only", default="owners,plan")
     parser.add_argument("--storage", default="", help="default: a temporary folder")
     parser.add_argument("--minio", action="store_true", help="start MinIO, and store there")
     arguments = parser.parse_args()
     works = arguments.only.split(",")
+    if not {"owners", "plan"}.issuperset(works):
+        parser.error(f"--only={arguments.only}: give owners, plan, or owners,plan")
     with contextlib.ExitStack() as stack:
         if arguments.minio:
             arguments.storage = stack.enter_context(minio())
@@ -229,7 +232,7 @@ def main() -> int:
 
 @contextlib.contextmanager
 def new_storage(storage: str) -> Iterator[str]:
-    """Return the URL of an empty storage; without a given one, of a temporary folder."""
+    """Yield the URL of an empty storage: below `storage` if given, otherwise a temporary folder."""
     if storage:
         yield f"{storage.rstrip('/')}/bench-{uuid.uuid4().hex[:12]}"
         return
