@@ -1,4 +1,4 @@
-"""Loads the compiled module, or selects its twins in Python.
+"""Load the C extension; if ``compiled`` is None, callers use their Python versions.
 
 ``nsqclient._native`` exists if nsqclient was installed with a C compiler or from a wheel.
 ``NSQCLIENT_NATIVE=0`` in the environment selects Python.

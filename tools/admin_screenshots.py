@@ -18,18 +18,18 @@ CHECKOUT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(CHECKOUT))
 
 from nsqclient import Config, Consumer, Producer  # noqa: E402  the path is set first
-from nsqclient.admin import AdminSettings  # noqa: E402  as above
-from nsqclient.admin.app import AdminServer  # noqa: E402  as above
-from nsqclient.devserver import Nsqd, Nsqlookupd  # noqa: E402  as above
-from nsqclient.http import NsqlookupdHTTP  # noqa: E402  as above
-from tests.support.browser.admin import running_admin  # noqa: E402  as above
-from tests.support.browser.browser import Browser, Page, find_chromium  # noqa: E402  as above
-from tests.support.faults.hostile import HostileNsqd, HostileNsqlookupd  # noqa: E402  as above
+from nsqclient.admin import AdminSettings  # noqa: E402
+from nsqclient.admin.app import AdminServer  # noqa: E402
+from nsqclient.devserver import Nsqd, Nsqlookupd  # noqa: E402
+from nsqclient.http import NsqlookupdHTTP  # noqa: E402
+from tests.support.browser.admin import running_admin  # noqa: E402
+from tests.support.browser.browser import Browser, Page, find_chromium  # noqa: E402
+from tests.support.faults.hostile import HostileNsqd, HostileNsqlookupd  # noqa: E402
 
 TARGET = CHECKOUT / "docs" / "images"
 #: Width and height of a picture, in pixels: readable, and small as a file.
 SIZE = (1180, 720)
-#: Rounds of the page before the first picture, so that lines have a course.
+#: Refreshes to wait for before the first picture, so that the charts have data.
 ROUNDS = 40
 
 TOPICS = {
@@ -62,7 +62,6 @@ class Traffic:
         self._thread = threading.Thread(target=self._run, name="traffic")
 
     def start(self) -> None:
-        """Begin."""
         for consumer in self._consumers:
             consumer.start()
         self._thread.start()
@@ -71,7 +70,7 @@ class Traffic:
         turn = 0
         while not self._ending.wait(0.05):
             turn += 1
-            # Waves, so that the lines have something to show.
+            # Vary the load so that the charts show curves.
             wave = abs(turn % 60 - 30)
             for number, producer in enumerate(self._producers):
                 producer.publish_many("orders", [b'{"order": 1}'] * (2 + wave // (2 + number)))
@@ -81,7 +80,6 @@ class Traffic:
                 self._producers[0].publish("emails", b"to: ada@example.com")
 
     def stop(self) -> None:
-        """End."""
         self._ending.set()
         self._thread.join()
         for producer in self._producers:

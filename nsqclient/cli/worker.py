@@ -94,7 +94,7 @@ def build_command() -> ToolFlags:
 
 
 def _run(parsed: Parsed) -> int:
-    # As python -m does: the modules of a project are found from its folder.
+    # Let modules be imported from the current folder, as python -m does.
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     values, targets = parsed.values, parsed.rest
@@ -180,8 +180,9 @@ def add_function(group: ConsumerGroup, path: str, parsed: Parsed) -> None:
     if not values["channel"]:
         places = [place for place in known if not values["topic"] or place[0] in values["topic"]]
     if not places:
-        raise UsageError(
-            f"--topic and --channel required: {path} has no @nsqclient.handler for them")
+        reason = "" if values["channel"] else f": {path} has no @nsqclient.handler"
+        where = " for that topic" if reason and values["topic"] else ""
+        raise UsageError(f"give both --topic and --channel{reason}{where}")
     for topic, channel in places:
         entry = known.get((topic, channel))
         if entry is None:
@@ -225,8 +226,8 @@ def worker_flags(*more: str) -> list[Flag]:
 def read_flags(given: Mapping[str, Any]) -> Parsed:
     """Return the values of the worker's flags for a framework's command.
 
-    Variables and the configuration file follow the command line as for ``nsqclient worker``, and
-    come before the setting ``NSQCLIENT``.
+    Precedence: the command line, environment variables, the configuration file, then the setting
+    ``NSQCLIENT``.
 
     Args:
         given: flag -> text, texts, or True for a switch; None or empty: not given.
@@ -252,7 +253,7 @@ def read_flags(given: Mapping[str, Any]) -> Parsed:
 
 
 def changed_setting(mapping: object, values: Mapping[str, Any]) -> object:
-    """Return the setting ``NSQCLIENT``, changed by the flags: options one by one."""
+    """Return the setting ``NSQCLIENT`` with the flags applied. OPTIONS is merged key by key."""
     if not isinstance(mapping, Mapping):
         return mapping
     changed, options = dict(mapping), mapping.get("OPTIONS", {})

@@ -9,5 +9,5 @@ except ImportError:
 
 needs_native = pytest.mark.skipif(_native is None, reason="the compiled module is not built")
 
-#: A parameter for each form, whatever NSQCLIENT_NATIVE says. None: the twins in Python.
+#: A parameter for each form, whatever NSQCLIENT_NATIVE says. None: the Python versions.
 FORMS = [pytest.param(None, id="python"), pytest.param(_native, id="compiled", marks=needs_native)]

@@ -97,8 +97,11 @@ def test_an_odd_value_is_refused_by_a_check_as_by_the_start(worker, flag, check)
     (["shpo"], HANDLERS, 2, "there is no module 'shpo'"),
     (["shop", "--topic=refunds"], HANDLERS, 2, "no handler is registered for refunds"),
     (["shop", "--processes=2000"], HANDLERS, 2, "--processes must be from 1 to 1024, not 2000"),
-    (["shop:note"], HANDLERS, 2, "--topic and --channel required: shop:note has no @nsqclient"),
-    (["shop:bill", "--topic=x"], HANDLERS, 2, "--topic and --channel required"),
+    (["shop:note"], HANDLERS, 2,
+     "give both --topic and --channel: shop:note has no @nsqclient.handler"),
+    (["shop:bill", "--topic=x"], HANDLERS, 2,
+     "give both --topic and --channel: shop:bill has no @nsqclient.handler for that topic"),
+    (["shop:bill", "--channel=c"], HANDLERS, 2, "give both --topic and --channel"),
 ])
 def test_what_cannot_start_is_one_line_and_a_status(worker, project, words, code, status, said):
     save(project, code=code)
