@@ -41,6 +41,7 @@ from nsqclient.message import Message
 from nsqclient.protocol.events import Endpoint
 from nsqclient.runtime.arguments import check_function, check_result
 from nsqclient.runtime.deadline import Deadline
+from nsqclient.runtime.deques import copy_deque
 from nsqclient.runtime.stats import Health
 from nsqclient.runtime.lock import Lock
 from nsqclient.runtime.log_lines import PrefixedLogger
@@ -329,7 +330,7 @@ class ConsumerCore:
             max_in_flight=self.flow.max_in_flight,
             level=self.flow.level,
             level_reason=self.flow.level_reason.value,
-            handler_time=max(self.flow.handler_times.copy(), default=None),
+            handler_time=max(copy_deque(self.flow.handler_times), default=None),
         )
 
 

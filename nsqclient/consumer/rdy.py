@@ -19,6 +19,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, NamedTuple
 
+from nsqclient.runtime.deques import copy_deque
+
 #: Number of handler times to remember. The slowest counts: it delays all messages behind it.
 WINDOW = 128
 
@@ -65,7 +67,7 @@ class RdyLevel:
 
     @property
     def handler_time(self) -> float | None:
-        return max(self.handler_times.copy(), default=None)
+        return max(copy_deque(self.handler_times), default=None)
 
     def is_held(self, now: float) -> bool:
         return now < self._held_until

@@ -34,6 +34,7 @@ from nsqclient.protocol.frames import RawMessage
 from nsqclient.protocol.names import is_ephemeral
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.delays import requeue_delay
+from nsqclient.runtime.deques import copy_deque
 from nsqclient.runtime.log_lines import LineLimit
 
 MAX_FIN_BATCH = 256
@@ -270,7 +271,7 @@ class Subscription(NsqdSubscription):
             self._context.run_in_background(lambda: self._finish_again(message))
 
     def _finish_again(self, message: Message) -> None:
-        if self.in_flight.holds(message) and message not in self.finished.copy():
+        if self.in_flight.holds(message) and message not in copy_deque(self.finished):
             self.finished.append(message)
         self.flush(waits=False)
 

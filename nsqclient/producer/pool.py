@@ -25,6 +25,7 @@ from nsqclient.connection.blocking import BlockingConnection
 from nsqclient.errors import ReentrantCallError
 from nsqclient.producer.pipelined import PipelinedConnection
 from nsqclient.runtime.deadline import Deadline
+from nsqclient.runtime.deques import copy_deque
 from nsqclient.runtime.lock import Lock
 
 PoolConnection = Union[BlockingConnection, PipelinedConnection]
@@ -107,8 +108,8 @@ class ConnectionPool(Generic[C]):
         live = self.connections()
         doubted = any(conn.suspected_at > self.dialed_at for conn in live)
         spare = self._limit - len(live) + doubted
-        waiting = len([one for one in self.waiting.copy() if not one.is_served])
-        idle = len([conn for conn in self.idle.copy() if not conn.is_closed])
+        waiting = len([one for one in copy_deque(self.waiting) if not one.is_served])
+        idle = len([conn for conn in copy_deque(self.idle) if not conn.is_closed])
         wanted = max(0, waiting - idle) + doubted
         return min(wanted, spare) - len(self.dialing)
 
@@ -145,7 +146,7 @@ class ConnectionPool(Generic[C]):
         """Serve the waiting publishes after a connection was put back; end it if this is closed."""
         if self.is_closed:
             self.close_idle()
-        for waiter in list(self.waiting.copy())[:len(self.idle)]:
+        for waiter in copy_deque(self.waiting)[:len(self.idle)]:
             self._wake(waiter)
 
     def wait(self, until: float, is_reentrant: Callable[[], bool]) -> C | None:
@@ -184,7 +185,7 @@ class ConnectionPool(Generic[C]):
 
     def _has_turn(self, waiter: _Waiter) -> bool:
         """True if a connection is idle for each publish that waits longer, and for this one."""
-        return waiter in list(self.waiting.copy())[:len(self.idle)]
+        return waiter in copy_deque(self.waiting)[:len(self.idle)]
 
     @staticmethod
     def _wake(waiter: _Waiter) -> None:
@@ -194,7 +195,7 @@ class ConnectionPool(Generic[C]):
 
     def release_waiters(self) -> None:
         """Wake the waiting publishes so that each chooses another nsqd."""
-        for waiter in self.waiting.copy():
+        for waiter in copy_deque(self.waiting):
             waiter.is_sent_away = True
             self._wake(waiter)
 
@@ -210,7 +211,7 @@ class ConnectionPool(Generic[C]):
 
     def close_idle(self, heard_before: float = math.inf) -> None:
         """Close idle connections, if nsqd was last heard before this time on them."""
-        for conn in self.idle.copy():
+        for conn in copy_deque(self.idle):
             if max(conn.used_at, conn.heard_at) < heard_before and self._remove(conn):
                 self.drop(conn)
 
@@ -237,7 +238,7 @@ class ConnectionPool(Generic[C]):
 
     def check(self, now: float) -> float:
         """Look after the idle connections; return when to check again."""
-        for conn in self.idle.copy():
+        for conn in copy_deque(self.idle):
             if now - conn.used_at >= self._check_interval:
                 self._check_idle(conn, now)
         return now + self._check_interval

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from nsqclient.errors import PublishError, PublishUnknownError, ReentrantCallError
 from nsqclient.runtime.stats import Histogram, HistogramSnapshot
+from nsqclient.runtime.deques import copy_deque
 from nsqclient.runtime.lock import Lock
 
 #: Synchronous publishes that are recorded before they are added up.
@@ -82,7 +83,7 @@ class Statistics:
         self.add_recent()
         with self._lock:
             counts = self._counts.copy()
-        latencies = sorted(self._latencies.copy())
+        latencies = sorted(copy_deque(self._latencies))
         return ProducerStats(
             published=counts["published"],
             rejected=counts["rejected"],

@@ -13,6 +13,7 @@ from typing import Generic, TypeVar
 
 from nsqclient.errors import ReentrantCallError
 from nsqclient.runtime.deadline import Deadline
+from nsqclient.runtime.deques import copy_deque
 from nsqclient.runtime.lock import Lock
 from nsqclient.runtime.threads import LibraryThread, keep_running
 
@@ -134,7 +135,7 @@ class WorkerPool(Generic[T]):
             return item
 
     def items(self) -> list[T]:
-        return list(self._items.copy())  # copy() is atomic
+        return copy_deque(self._items)
 
     def take_where(self, condition: Callable[[T], bool] = lambda item: True) -> list[T]:
         """Remove and return the items for which ``condition(item)`` is true.

@@ -255,6 +255,7 @@ def test_what_an_interrupted_thread_lost_is_not_counted(world):
     assert len(world.pool.connections()) == 1
     found = []
     world.pool.idle.pop()
+    gc.collect()
     thread = waiting(world.pool, found, "a")
     assert world.wanted == [1]
     world.pool.add(Conn())
