@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 from nsqclient.config import Config
 from nsqclient.cluster.probe import ProbedSocket
@@ -18,6 +19,7 @@ logger: logging.Logger = logging.getLogger("nsqclient.spark")
 _FATAL = (NegotiationError, NotNSQError, ServerError)
 #: Seconds for one handshake.
 _TIMEOUT = 5.0
+_AT_ONCE = 16
 
 
 def check_handshakes(
@@ -40,13 +42,19 @@ def check_handshakes(
                 lookup(lookupd, topic, config) if topic else lookup_nodes(lookupd, config))
         except NSQError as exc:
             logger.debug("no handshakes with nsqds of %s: %s", lookupd, exc)
-    for address in dict.fromkeys(addresses):
-        conn = ProbedSocket(address, config)
-        try:
-            conn.open(None, Deadline(_TIMEOUT))
-        except _FATAL:
-            raise
-        except NSQError as exc:
-            logger.debug("no handshake: %s", exc)
-        finally:
-            conn.close()
+    # At once, since a silent nsqd takes the whole timeout.
+    with ThreadPoolExecutor(_AT_ONCE) as threads:
+        for _ in threads.map(lambda address: _negotiate(address, config), set(addresses)):
+            pass  # raises the error of that nsqd
+
+
+def _negotiate(address: str, config: Config) -> None:
+    conn = ProbedSocket(address, config)
+    try:
+        conn.open(None, Deadline(_TIMEOUT))
+    except _FATAL:
+        raise
+    except NSQError as exc:
+        logger.debug("no handshake: %s", exc)
+    finally:
+        conn.close()

@@ -443,7 +443,7 @@ _TABLE = {
     ("nsqclient/producer/pool.py", "tests/producer/test_pool.py"): [
         Mutant("turns_are_not_kept",
                "publishes above max_connections get connections in their order",
-               "return waiter in list(self.waiting.copy())[:len(self.idle)]",
+               "return waiter in copy_deque(self.waiting)[:len(self.idle)]",
                "return bool(self.idle)",
                "test_each_idle_connection_is_for_the_publish_that_has_waited_longest"),
         Mutant("late_publish_overtakes", "a publish does not overtake those that wait",

@@ -5,6 +5,8 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -109,6 +111,15 @@ def test_a_stop_of_the_program_wakes_the_thread_that_waits() -> None:
     with Signals(Second.EXIT) as signals:
         start_threads(1, signals.stop)
         assert signals.wait(60)
+
+
+def test_a_stop_after_the_end_writes_to_no_file_of_the_program(tmp_path) -> None:
+    with Signals(Second.EXIT) as signals:
+        pass
+    with ExitStack() as stack:
+        files = [stack.enter_context((tmp_path / str(n)).open("w")) for n in range(4)]
+        signals.stop()
+        assert signals.is_stopping and all(not Path(file.name).read_bytes() for file in files)
 
 
 def test_a_hangup_runs_its_hook_in_wait() -> None:
