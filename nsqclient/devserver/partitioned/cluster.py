@@ -172,7 +172,7 @@ class PartitionedCluster:
             channels_are_registered=registered_channels,
         )
         with self._engine as state:
-            state.create_topic(topic, meta, len(self.nsqds), channels, self._engine.now)
+            state.create_topic(topic, meta, len(self.nsqds), channels)
             if under_load:
                 for partition in state.topic(topic).partitions.values():
                     partition.is_served, partition.listed_w = False, None
@@ -252,7 +252,7 @@ class PartitionedCluster:
             if target not in found.replicas:
                 found.replicas.append(target)
             found.leader = found.listed_r = found.listed_w = target
-            found.is_writable = True
+            found.is_writable, found.taken_from = True, None
             found.log.end_consumers(self._engine.now)
             return target
 
@@ -271,7 +271,7 @@ class PartitionedCluster:
     def take_over(self, nsqd: int, *, writable: bool = True) -> None:
         """Let the next running replica lead the partitions of a crashed nsqd.
 
-        ``writable=False``: nsqlookupds list it for readers only.
+        ``writable=False``: nsqlookupds list it for readers only, until a second call.
         """
         self._check_nsqd(nsqd)
         with self._engine as state:

@@ -245,7 +245,7 @@ class PartitionedLookupd:
             channels_are_registered=request.get("disable_channel_auto_create") == "true",
         )
         with self._engine as state:
-            state.create_topic(name, meta, len(self._nsqds), (), self._engine.now)
+            state.create_topic(name, meta, len(self._nsqds), ())
 
     def _delete(self, request: Request) -> None:
         name = request.require("topic")

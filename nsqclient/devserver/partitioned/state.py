@@ -38,8 +38,10 @@ class Partition:
     listed_w: int | None  #: for writers
     is_writable: bool = True
     is_readable: bool = True
-    is_served: bool = True  #: False: its leader answers NOT_LEADER, as after a creation under load
-    is_hung: bool = False  #: a PUB to it is not answered
+    #: False: its leader answers NOT_LEADER (see create_topic's ``under_load``).
+    is_served: bool = True
+    is_hung: bool = False  #: while it is writable, a publish to it is not answered
+    taken_from: int | None = None  #: the crashed leader, until its takeover is complete
 
 
 @dataclass
@@ -56,7 +58,7 @@ class ClusterState:
     def __init__(self, max_msg_timeout: float = 900.0, needs_channel: bool = False) -> None:
         self.scheduler: Scheduler = Scheduler()
         self.topics: dict[str, Topic] = {}
-        self.dead: set[int] = set()  #: nsqds that have crashed, or have not joined again
+        self.dead: set[int] = set()  #: nsqds that have crashed and were not restarted
         self.needs_channel = needs_channel
         self.is_write_disabled = False
         self._max_msg_timeout = max_msg_timeout
@@ -66,9 +68,12 @@ class ClusterState:
         return []
 
     def create_topic(
-        self, name: str, meta: TopicMeta, nsqds: int, channels: Iterable[str], now: float
+        self, name: str, meta: TopicMeta, nsqds: int, channels: Iterable[str]
     ) -> None:
-        """Create a topic if it does not exist; each partition is led by the next nsqd."""
+        """Create a topic if it does not exist.
+
+        Partition ``p`` is led by nsqd ``p`` modulo their number.
+        """
         if name in self.topics:
             return
         topic = self.topics[name] = Topic(name, meta)
@@ -102,7 +107,10 @@ class ClusterState:
         return channel
 
     def find(self, nsqd: int, topic_name: str, number: int | None) -> tuple[Topic, Partition]:
-        """Return the partition of a command. Raises CommandError, also without a copy here."""
+        """Return the partition of a command.
+
+        Raises CommandError if the topic is unknown or this nsqd has no copy.
+        """
         topic = self.topic(topic_name)
         if number is None:
             if topic.meta.ordered or topic.meta.multi_part:
@@ -163,9 +171,13 @@ class ClusterState:
         return channel
 
     def elect(self, nsqd: int, writable: bool) -> None:
+        """Let the next running replica lead each partition that a crashed nsqd leads.
+
+        With ``writable``, also complete an earlier call without it.
+        """
         for partition in [one for topic in self.topics.values()
                           for one in topic.partitions.values()]:
-            if partition.leader != nsqd and partition.listed_w is not None:
+            if nsqd not in (partition.leader, partition.taken_from):
                 continue
             if partition.leader == nsqd:
                 leader = next((one for one in partition.replicas if one not in self.dead), None)
@@ -175,6 +187,7 @@ class ClusterState:
             partition.listed_r = partition.leader
             partition.listed_w = partition.leader if writable else None
             partition.is_writable = writable
+            partition.taken_from = None if writable else nsqd
 
     def listed(self, topic: Topic, access: str) -> dict[int, int] | None:
         """Return partition -> nsqd for readers (r) or writers (w); None: writes are disabled."""

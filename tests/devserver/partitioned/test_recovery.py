@@ -40,6 +40,29 @@ def test_a_new_leader_is_listed_for_readers_first(cluster):
         assert client.ask(pub("t 0", b"x")) == OK
 
 
+def test_a_takeover_leaves_the_partitions_of_other_nsqds_alone(cluster):
+    """A move that was begun goes on, and a second takeover does not end a move."""
+    cluster.begin_move("t", 1)
+    cluster.crash(0)
+    cluster.take_over(0, writable=False)
+    cluster.take_over(0)
+    assert (listed(cluster, "r"), listed(cluster, "w")) == ({0: 1, 1: 1}, {0: 1})
+    with client_of(cluster, 1) as client:
+        assert code_of(client.ask(pub("t 1", b"x"))) == "E_FAILED_ON_NOT_WRITABLE"
+    cluster.begin_move("t", 0)
+    cluster.take_over(0)
+    assert listed(cluster, "w") == {}
+
+
+def test_a_move_completes_a_takeover(cluster):
+    cluster.crash(0)
+    cluster.take_over(0, writable=False)
+    cluster.finish_move("t", 0, 1)
+    cluster.begin_move("t", 0)
+    cluster.take_over(0)
+    assert listed(cluster, "w") == {1: 1}
+
+
 def test_a_publish_that_hangs_delays_what_is_behind_it(cluster):
     cluster.hang("t", 1)
     with client_of(cluster, 1) as hung, client_of(cluster, 1) as other:
