@@ -1,8 +1,8 @@
 """``nsqclient nsqd`` and ``nsqlookupd``: the embedded servers, with the flags of the real ones.
 
 Unlike the real ones they listen on 127.0.0.1 by default. Flags for missing features are accepted
-with a warning. ``--partitioned`` runs a cluster in one process: the first nsqd and nsqlookupd have
-the addresses that were given, each further one the port two above the one before.
+with a warning. ``--partitioned`` runs a cluster in one process: the first nsqd and nsqlookupd use
+the given ports, each further server a port two higher. All listen on the host of ``--tcp-address``.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ def parse_topic(text: str) -> dict[str, Any]:
 
 
 TOPICS = Kind("value", parse_topic, is_list=True)
-#: An empty one is the default, as in nsqd.
+#: An empty value means the default, as in nsqd.
 TLS_VERSION = choice(*TLS_VERSIONS, name="value")._replace(
     parse=lambda text: text.lower() or NsqdOptions().tls_min_version)
 TLS_REQUIRED = Kind("=false|=tcp-https", _parse_tls_required, str, is_switch=True)
 
 #: Flags that are options of :class:`Nsqd` under the same name, in groups: (flag, kind, help).
 _OPTIONS = {
-    "What it announces": [
+    "Announced to nsqlookupd": [
         ("broadcast-http-port", INT, "HTTP port that is registered with lookupd (default: the HTTP"
          " port that this nsqd listens on)"),
         ("broadcast-tcp-port", INT, "TCP port that is registered with lookupd (default: the TCP"
@@ -108,6 +108,13 @@ _IGNORED = [
     ("sync-every", INT), ("sync-timeout", DURATION), ("worker-id", BOOL),
 ]
 
+#: Flags that a partitioned cluster does not have.
+_NOT_PARTITIONED = {
+    "auth-http-address", "broadcast-address", "data-path", "https-address", "lookupd-tcp-address",
+    "node-id", "tls-key-password-file",
+    *(name for options in _OPTIONS.values() for name, _, _ in options),
+} - {"max-msg-timeout", "msg-timeout"}
+
 _CONFIG_NAMES = {
     "node-id": "id",
     "lookupd-tcp-address": "nsqlookupd_tcp_addresses",
@@ -127,7 +134,8 @@ def build_command() -> Command:
     flags.add("http-address", STRING, "127.0.0.1:4151",
               "<addr>:<port> to listen on for HTTP clients")
     flags.add("https-address", STRING, "127.0.0.1:4152",
-              "<addr>:<port> to listen on for HTTPS clients if --tls-cert is set; empty: none")
+              "<addr>:<port> to listen on for HTTPS clients if --tls-cert or --tls-key is set;"
+              " empty: no HTTPS")
     flags.add("broadcast-address", STRING, "",
               "address that is registered with lookupd (default: the listening address)")
     flags.add("lookupd-tcp-address", STRINGS, (),
@@ -152,14 +160,14 @@ def build_command() -> Command:
 
 def _build(parsed: Parsed) -> Server:
     values = parsed.values
-    # An empty one means any address and port, as in Go.
+    if values["partitioned"]:
+        return build_cluster(parsed)
+    # An empty --tcp-address means all addresses and any port, as in Go.
     host, tcp_port = parse_listen_address(values["tcp-address"] or ":0", "tcp-address")
     http_host, http_port = _optional_address(values, "http-address")
     https_host, https_port = None, None
     if values["tls-cert"] or values["tls-key"]:
         https_host, https_port = _optional_address(values, "https-address")
-    if values["partitioned"]:
-        return build_cluster(parsed)
     return Nsqd(
         host,
         tcp_port,
@@ -199,8 +207,8 @@ def build_cluster(parsed: Parsed) -> PartitionedCluster:
     from nsqclient.devserver.partitioned.cluster import PartitionedCluster
 
     values = parsed.values
-    if values["data-path"]:
-        raise FlagError("--data-path: a partitioned cluster keeps messages in memory only")
+    for name in sorted(_NOT_PARTITIONED & parsed.given):
+        raise FlagError(f"--{name} cannot be combined with --partitioned")
     host, tcp_port = parse_listen_address(values["tcp-address"], "tcp-address")
     _, http_port = parse_listen_address(values["http-address"], "http-address")
     _, lookupd_port = parse_listen_address(
@@ -208,7 +216,7 @@ def build_cluster(parsed: Parsed) -> PartitionedCluster:
     )
     cluster = PartitionedCluster(
         msg_timeout=values["msg-timeout"], max_msg_timeout=values["max-msg-timeout"],
-        # The members give this address to clients.
+        # nsqlookupd also announces this host, so it must not be empty.
         host=host or "0.0.0.0",  # nosec B104 # asked for
         tcp_port=tcp_port, http_port=http_port, lookupd_http_port=lookupd_port,
     )

@@ -134,15 +134,16 @@ def test_an_invalid_topic_flag_is_rejected(text):
 
 def test_the_cluster_starts_with_its_topics():
     parsed = build_command().parse(
-        [*PARTITIONED, "--partitioned-topic=o:4:ordered"])
+        [*PARTITIONED, "--partitioned-topic=o:4:ordered", "--msg-timeout=5s", "--log-level=warn"])
     with build_cluster(parsed) as cluster:
         assert (len(cluster.nsqds), len(cluster.nsqlookupds)) == (3, 2)
         assert [cluster.leader_of("o", partition) for partition in range(4)] == [0, 1, 2, 0]
 
 
 @pytest.mark.parametrize("flag", [
-    "--partitioned-topic=x", "--data-path=/somewhere",
-    "--partitioned-lookupd-http-address=nowhere",
+    "--partitioned-topic=x", "--partitioned-lookupd-http-address=nowhere",
+    "--data-path=/somewhere", "--tls-cert=/a.pem", "--auth-http-address=h:1",
+    "--broadcast-address=h", "--max-msg-size=5", "--https-address=127.0.0.1:0",
 ])
 def test_invalid_flags_are_errors_with_a_reason(flag, capsys):
     assert main(["nsqd", *PARTITIONED, flag]) != 0
