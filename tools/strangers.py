@@ -6,9 +6,10 @@ Each suite is fetched by the client of its own registry in the version that is p
 which must be free. The end is a table of the tests that passed.
 
 What cannot be run, since Go, node or the network is missing, is named with NOT RUN. The exit status
-is 1 if a test passes on the real servers and fails on the embedded ones, 2 if no suite could begin,
-and with ``CI=true`` also 1 if a suite was not run. ``python tools/strangers.py gnsq``
-runs one suite. Only the standard library is used here.
+is 1 if a suite gave no result, or a test passes on the real servers only, and with ``CI=true`` also
+if a suite was not run on both; 2 for an unknown suite or a used port. Without a real result, each
+embedded failure counts. ``python tools/strangers.py gnsq`` runs one suite. Only the standard
+library is used here.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ CHECKOUT = Path(__file__).resolve().parent.parent
 MODULES = CHECKOUT / "tools" / "suites"
 CACHE = CHECKOUT / ".cache" / "strangers"
 PORTS = (4150, 4151, 4160, 4161, 4250, 4251, 4260, 4261)
-#: No suite takes longer on one kind of server, in seconds; and no installation.
+#: Seconds after which a suite or an installation is stopped.
 LONGEST = 900
 #: mocha's limit for one test, in ms; its own 2 s are short for a busy machine.
 MOCHA_LIMIT = 20_000
@@ -80,7 +81,7 @@ def read_junit(text: str) -> Result:
     """Read pytest's ``--junitxml``. A test that failed and whose teardown failed is one failure.
 
     Raises:
-        ValueError: the file is not such a report.
+        ValueError: the text is not such a report.
     """
     try:
         root = ElementTree.fromstring(text)
@@ -362,7 +363,7 @@ def wait_for_ping(port: int, timeout: float = 60.0) -> None:
 
 
 def used_ports() -> list[int]:
-    """Return NSQ's own ports that another process listens on."""
+    """Return the ports that the suites need and another process listens on."""
     used = []
     for port in PORTS:
         with socket.socket() as probe:
@@ -380,7 +381,7 @@ def server_folders() -> dict[str, Path]:
     folder.mkdir(parents=True, exist_ok=True)
     for name in ("nsqd", "nsqlookupd"):
         script = folder / name
-        # Compiled once, as an installed package is: the suites start it many times.
+        # Let Python cache its bytecode: the suites start these programs many times.
         script.write_text(
             "#!/bin/sh\nunset PYTHONDONTWRITEBYTECODE\n"
             f'exec {shlex.quote(sys.executable)} -m nsqclient {name} "$@"\n')
@@ -402,8 +403,11 @@ class Row(NamedTuple):
     outcomes: dict[str, Result | str]
 
     def worse(self) -> frozenset[str]:
-        """Return the tests that pass on the real servers alone."""
-        real, embedded = self.outcomes.get("real"), self.outcomes.get("embedded")
+        """Return tests that pass on real servers and not on embedded ones.
+
+        Without a real result: all embedded failures.
+        """
+        real, embedded = self.outcomes["real"], self.outcomes["embedded"]
         if not isinstance(real, Result):
             return embedded.failed if isinstance(embedded, Result) else frozenset()
         return real.passed - (embedded.passed if isinstance(embedded, Result) else frozenset())
@@ -413,8 +417,7 @@ def table(rows: Sequence[Row]) -> str:
     """Return the table of passes, in the form in which the docs show it."""
     cells = [("suite", "real", "embedded")]
     for row in rows:
-        texts = [str(row.outcomes.get(kind, "NOT RUN: no Go to build them"))
-                 for kind in ("real", "embedded")]
+        texts = [str(row.outcomes[kind]) for kind in ("real", "embedded")]
         cells.append((f"{row.name} {row.version}", *texts))
     widths = [max(len(line[column]) for line in cells) for column in range(3)]
     border = "  ".join("=" * width for width in widths)
@@ -425,7 +428,7 @@ def table(rows: Sequence[Row]) -> str:
 
 def run_suite(suite: Suite, folders: Mapping[str, Path]) -> Row:
     """Run a suite on each kind of server."""
-    row = Row(suite.name, suite.version, {})
+    row = Row(suite.name, suite.version, {"real": "NOT RUN: the real servers are not built"})
     for kind, folder in folders.items():
         began = time.monotonic()
         environment = {
@@ -453,8 +456,8 @@ def main(names: Sequence[str]) -> int:
         return 2
     used = used_ports()
     if used:
-        print(f"port {used[0]} is in use: the suites need NSQ's own ports"
-              f" ({', '.join(map(str, PORTS))}); end what listens there", file=sys.stderr)
+        print(f"port {used[0]} is in use: end what listens on the ports that the suites need"
+              f" ({', '.join(map(str, PORTS))})", file=sys.stderr)
         return 2
     folders = server_folders()
     rows = [run_suite(suite, folders) for suite in SUITES if not names or suite.name in names]
@@ -470,7 +473,8 @@ def main(names: Sequence[str]) -> int:
                     outcome.startswith("NOT RUN") and os.environ.get("CI") == "true"):
                 status = 1
         if row.worse():
-            print(f"{row.name}: {len(row.worse())} fail on the embedded servers only")
+            print(f"{row.name}: tests that do not pass on the embedded servers:"
+                  f" {len(row.worse())} (real servers: {row.outcomes['real']})")
             status = 1
     return status
 
