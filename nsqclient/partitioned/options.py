@@ -38,7 +38,7 @@ class PartitionOptions(NamedTuple):
 
     @property
     def given(self) -> list[str]:
-        """The arguments that need a partitioned topic, as the user wrote them."""
+        """The arguments that need a partitioned topic, as named in error texts."""
         values = (
             ("ordered=True", self.ordered), ("partitions", self.partitions is not None),
             ("start_at", self.start_at is not None), ("with_offsets=True", self.with_offsets))
@@ -76,7 +76,7 @@ class PartitionOptions(NamedTuple):
         if self.partitions is not None and isinstance(self.start_at, Mapping):
             for partition in sorted(set(self.start_at) - self.partitions):
                 raise ConfigError(
-                    f"start_at has partition {partition}, which partitions leaves out: it would not"
+                    f"start_at has partition {partition}, which is not in partitions: it would not"
                     " be consumed"
                 )
         if has_nsqds and self.given:
@@ -119,19 +119,22 @@ def check_start(start_at: object) -> StartPosition | Mapping[int, StartPosition]
     for partition, start in start_at.items():
         if not isinstance(start, StartPosition):
             raise ConfigError(f"{hint}, not {start!r}")
-    check_partitions(start_at or None)
+        if not is_whole_number(partition, MAX_PARTITION):
+            raise ConfigError(
+                f"the partitions of start_at must be whole numbers from 0 to {MAX_PARTITION}, not"
+                f" {partition!r}")
     return dict(start_at)
 
 
 def _check_tag(tag: object) -> None:
     if not isinstance(tag, str):
-        raise ConfigError(f"desired_tag must be a text, not {tag!r}")
+        raise ConfigError(f"desired_tag must be a str, not {tag!r}")
     try:
         size = len(tag.encode())
     except UnicodeEncodeError as exc:
         raise ConfigError(f"desired_tag {tag!r} cannot be sent as UTF-8: {exc.reason}") from None
     if size > _MAX_TAG:
-        raise ConfigError(f"desired_tag of {size} bytes: nsqd takes {_MAX_TAG}")
+        raise ConfigError(f"desired_tag has {size} bytes; nsqd accepts at most {_MAX_TAG}")
 
 
 class Outgoing(NamedTuple):
@@ -191,7 +194,10 @@ class PreparedMessage(NamedTuple):
 def with_own_options(
     messages: Iterable[commands.Body | Outgoing], options: PublishOptions, limit: int
 ) -> list[tuple[bytes, PublishOptions]]:
-    """Return checked messages with their options, which ``options`` complete."""
+    """Return checked messages with their options.
+
+    A message without key and partition takes those of ``options``.
+    """
     found = []
     for message in messages:
         if not isinstance(message, Outgoing):
@@ -231,11 +237,11 @@ def publish_each(
 
 
 class TraceSwitch:
-    """The topics that are traced. Threads: any; one reference is replaced at a time."""
+    """The topics that are traced. Threads: any."""
 
     def __init__(self) -> None:
         self._everywhere = False
-        self._topics: dict[str, bool] = {}  # replaced, never changed
+        self._topics: dict[str, bool] = {}
 
     def set(self, enabled: bool, topic: str | None = None) -> None:
         """Turn tracing on or off for one topic, or for all, including topics set before."""
@@ -243,7 +249,7 @@ class TraceSwitch:
             self._everywhere = enabled
             self._topics = {}
         else:
-            self._topics = {**self._topics, topic: enabled}
+            self._topics[topic] = enabled
 
     def is_on(self, topic: str) -> bool:
         return self._topics.get(topic, self._everywhere)
