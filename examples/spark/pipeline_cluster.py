@@ -1,16 +1,17 @@
 """The pipeline on a cluster, in one run: nsqds, owners as tasks, storage, a query, a picture.
 
 Starts a standalone cluster of Spark (a master and two workers), an nsqlookupd and two embedded
-nsqds. A Spark job of owners (``nsqclient spark ingest --master``) moves the published messages from
-the nsqds onto the storage; a query with its own driver writes them to Parquet. Then, as in
-``make pipeline``, words are counted, and the archive is compared with the published lines.
+nsqds. A Spark job whose tasks, the owners, move the published messages from the nsqds onto the
+storage (``nsqclient spark ingest --master``); a query with its own driver writes them to Parquet.
+Then, as in ``make pipeline``, words are counted, and the archive is compared with the published
+lines.
 
     make pipeline-cluster                            the sample file, a folder as storage
     make pipeline-cluster INPUT=/var/log/syslog      a file of yours
-    make pipeline-cluster STORAGE=s3://bucket/nsq    an object store; credentials as ever
+    make pipeline-cluster STORAGE=s3://bucket/nsq    credentials from the usual environment
 
-The exit status is 0 only when every line is in the archive exactly once, and the owners have ended
-in order.
+The exit status is 0 only when every line is in the archive exactly once, and the owners exited
+with status 0.
 """
 
 from __future__ import annotations
@@ -37,13 +38,13 @@ from nsqclient.spark.pipelines.sources import open_session
 
 CHANNEL = "archive"
 NSQDS = 2
-#: Cores for the owners, and for the query; the cluster has as many in all.
+#: Cores for the owners, and for the query. Their sum is all the cores of the cluster.
 TASKS, CORES = 2, 2
 #: Seconds for Spark to start and the owners to store every message, on a busy machine.
 LIMIT = 600.0
-#: Starts of the query.
+#: Attempts to run the query.
 TRIES = 5
-#: Of both applications.
+#: Spark settings of both applications.
 SETTINGS = {
     "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1",
     "spark.executor.memory": "512m", "spark.executor.extraJavaOptions": FAST_START,
@@ -51,7 +52,7 @@ SETTINGS = {
 
 
 class Owners:
-    """The job of owners. It starts in ``with``, and is killed at its end if it still runs."""
+    """The job of owners. The constructor starts it; leaving ``with`` kills it if it still runs."""
 
     def __init__(self, master: str, topic: str, lookupd: str, storage: str, log: Path) -> None:
         self._log = log
@@ -80,9 +81,12 @@ class Owners:
 
     def wait(self) -> None:
         """Wait for the end; raise if the process failed."""
-        if self._process.wait(LIMIT):
-            raise NSQError(
-                f"the owners ended with status {self._process.returncode}: see {self._log}")
+        try:
+            status = self._process.wait(LIMIT)
+        except subprocess.TimeoutExpired:
+            raise NSQError(f"the owners did not end in time: see {self._log}") from None
+        if status:
+            raise NSQError(f"the owners ended with status {status}: see {self._log}")
 
     def __exit__(self, *exc_info: object) -> None:
         if self._process.poll() is None:
@@ -91,7 +95,7 @@ class Owners:
 
 
 def wait_until_stored(nsqds: list[Nsqd], topic: str, owners: Owners, log: Path) -> None:
-    """Wait until the owners have finished everything at the nsqds."""
+    """Wait until the owners have finished every message of the nsqds."""
     until = time.monotonic() + LIMIT
     while any(nsqd.messages(topic, CHANNEL) for nsqd in nsqds):
         owners.check()
@@ -153,7 +157,7 @@ def run(lines: list[bytes], folder: Path, topic: str) -> int:
         stack.callback(spark.stop)
         nsqclient.spark.print_progress(spark)
         wait_until_stored(nsqds, topic, owners, log)
-        say("the owners have stored everything, and are ended")
+        say("the owners have stored everything; stopping them")
         owners.end()
         archive(spark, topic, storage, folder)
         rows = spark.read.parquet(str(folder / "archive"))
