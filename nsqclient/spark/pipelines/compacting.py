@@ -1,11 +1,12 @@
-"""``compact``: copies the small files of an archive into few large ones, in another folder.
+"""``compact``: copies the files of an archive, each once, into few large ones in another folder.
 
 The archive is not changed: Spark's file sink keeps a list of its files, and changing them would
 break the query and its readers. The target is plain Parquet, for every tool.
 
 Each file of the archive is copied once, even if a run fails. A run writes the new files to a work
 folder, then a *plan* that lists the old files and the names of the new files, and then renames the
-new files. The next run first completes a plan that it finds. A file that is in no plan is new.
+new files. The next run first completes a plan that it finds, if the archive is not empty. A file
+that is in no plan is new.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def compact(
     target_bytes: int = 128 * 1024 * 1024,
     now: float | None = None,
 ) -> Compaction:
-    """Copy the small files of an archive into large ones.
+    """Copy the files of an archive, each once, into few large ones.
 
     Call it regularly; the archive may be written meanwhile. Only one call at a time per target.
 
@@ -61,8 +62,8 @@ def compact(
         spark: a session with a JVM beside it (not Spark Connect).
         path: an archive in Parquet, as ``archive`` writes it.
         target: another folder, with the same partitions.
-        older_than: seconds from the end of an hour (or day) until it is compacted. The next run
-            copies later messages to another file.
+        older_than: seconds from the end of an hour (or day) until it is compacted. If
+            messages arrive later, the next run copies them to another file.
         target_bytes: size of the large files.
         now: seconds since 1970; default: the current time.
 
@@ -83,7 +84,7 @@ def compact(
     total = Compaction(0, 0, 0, 0, 0)
     all_files = _committed_files(spark, path)
     for partition, files in sorted(by_partition(all_files).items()):
-        new = sorted(name for name in files if relative(name, path) not in done)
+        new = sorted(name for name in files if relative(name) not in done)
         if not new or not is_over(partition, limit):
             continue
         sizes = [source.size(name) for name in new]
@@ -105,21 +106,20 @@ def _committed_files(spark: SparkSession, path: str) -> list[str]:
         if exc.getCondition() == "UNABLE_TO_INFER_SCHEMA":  # there are no files
             return []
         raise
-    return [unquote(url) for url in urls]  # Spark and Hadoop take paths
+    # inputFiles() percent-encodes; Spark and Hadoop expect plain paths.
+    return [unquote(url) for url in urls]
 
 
 def by_partition(files: Sequence[str]) -> Mapping[str, list[str]]:
     found: dict[str, list[str]] = {}
     for name in files:
-        match = _PARTITION.search(name)
-        found.setdefault(match[1] if match else "", []).append(name)
+        found.setdefault(next(_PARTITION.finditer(name))[1], []).append(name)
     return found
 
 
-def relative(name: str, path: str) -> str:
-    """Return the path of a file within its archive, so that plans outlive a move of the archive."""
-    match = _PARTITION.search(name)
-    return match[0] if match else name.removeprefix(path)
+def relative(name: str) -> str:
+    """Return the path of a file within its archive: plans stay valid if the archive is moved."""
+    return next(_PARTITION.finditer(name))[0]
 
 
 def is_over(partition: str, limit: float) -> bool:
@@ -150,7 +150,7 @@ def _merge(
         for number, name in enumerate(names)
     }
     made = {new: folder.size(old) for old, new in moves.items()}
-    taken = [relative(name, path) for name in files]
+    taken = [relative(name) for name in files]
     folder.write(f"{_PLANS}/{run}.plan", json.dumps({"from": taken, "to": moves}))
     _carry_out(folder, run, moves)
     return made
@@ -166,7 +166,7 @@ def _finish_plans(folder: HadoopFolder) -> set[str]:
         done.update(plan["from"])
         if state == "plan":
             _carry_out(folder, run, plan["to"])
-    folder.delete(_WORK)  # of a run that failed before its plan
+    folder.delete(_WORK)  # left by a run that failed before it wrote its plan
     return done
 
 
@@ -181,7 +181,8 @@ def _carry_out(folder: HadoopFolder, run: str, moves: Mapping[str, str]) -> None
 class HadoopFolder:
     """A folder on any file system of Hadoop: a local disk, HDFS or an object store.
 
-    All methods raise Py4JJavaError with the file system's own text.
+    Methods raise Py4JJavaError with the file system's own text; ``rename`` and ``write`` also
+    OSError.
     """
 
     def __init__(self, spark: SparkSession, path: str) -> None:
