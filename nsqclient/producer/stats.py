@@ -11,7 +11,7 @@ from nsqclient.runtime.stats import Histogram, HistogramSnapshot
 from nsqclient.runtime.deques import copy_deque
 from nsqclient.runtime.lock import Lock
 
-#: Synchronous publishes that are recorded before they are added up.
+#: Synchronous publishes to collect before ``add_recent`` sums them.
 MAX_RECENT = 1000
 #: Latencies that the summary looks back on.
 _LATENCIES = 2000
@@ -23,8 +23,8 @@ class ProducerStats:
 
     published: int  #: messages that nsqd stored
     rejected: int  #: messages that surely were not stored
-    unknown: int  #: messages without an outcome
-    retried: int  #: tries that were repeated
+    unknown: int  #: messages that nsqd may or may not have stored
+    retried: int  #: messages in attempts that failed and may be repeated, once per attempt
     bytes: int  #: total size of the bodies stored by synchronous publishes
     pending: int  #: publishes without an outcome yet
     latency_p50: float  #: seconds, of the last 2000 synchronous publishes; 0.0 without any
@@ -41,8 +41,8 @@ class Statistics:
         self._counts: Counter[str] = Counter()  # guarded by _lock
         self._histogram = Histogram()
         self._latencies: deque[float] = deque(maxlen=_LATENCIES)  # extended without a lock
-        #: Synchronous publishes that were stored: messages, bytes, seconds. Any thread may append;
-        #: it calls ``add_recent`` when MAX_RECENT are there.
+        #: Synchronous publishes that were stored: messages, bytes, seconds. Any thread may append.
+        #: The thread that reaches MAX_RECENT calls ``add_recent``.
         self.recent: list[tuple[int, int, float]] = []
 
     def count_published(self, messages: int) -> None:
@@ -59,8 +59,8 @@ class Statistics:
             self._counts["unknown" if is_unknown else "rejected"] += messages
 
     def add_recent(self) -> None:
-        """Add up the records; not in the middle of another call of the same thread."""
-        with contextlib.suppress(ReentrantCallError):  # that one adds them
+        """Sum the records. Does nothing if it interrupts a call of the same thread."""
+        with contextlib.suppress(ReentrantCallError):  # a later call adds them
             self._add_recent()
 
     def _add_recent(self) -> None:
@@ -70,7 +70,8 @@ class Statistics:
             counts = self._counts.copy()
             counts["published"] += sum([messages for messages, _, _ in recent])
             counts["bytes"] += sum([size for _, size, _ in recent])
-            # No call in between, so that an exception from a signal handler finds all or nothing.
+            # No call between these lines: Python could run a signal handler there, and records
+            # would count twice.
             self._counts = counts
             del self.recent[:number]
         latencies = [latency for _, _, latency in recent]

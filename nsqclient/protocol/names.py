@@ -15,7 +15,7 @@ MAX_NAME_LENGTH = 64
 _NAME = re.compile(r"[.a-zA-Z0-9_-]+(#ephemeral)?")
 _RULE = (
     "use 1 to 64 of the characters a-z A-Z 0-9 . _ - , optionally ending in #ephemeral"
-    " (which counts)"
+    " (which counts toward the 64)"
 )
 
 
@@ -26,7 +26,7 @@ def is_valid_name(name: str) -> bool:
 
 
 def is_ephemeral(name: str) -> bool:
-    """Return True if nsqd deletes the topic or channel with its last user."""
+    """True if nsqd deletes a channel after its last consumer, or a topic after its last channel."""
     return name.endswith("#ephemeral")
 
 
@@ -36,7 +36,8 @@ def check_topic(name: object) -> str:
         return name
     if not isinstance(name, str):
         raise InvalidTopicError(
-            f"the topic must be a str, not {type(name).__name__}: write the topic first")
+            f"the topic must be a str, not {type(name).__name__}: pass the topic as the first"
+            " argument")
     raise InvalidTopicError(f"topic name {name!r} is not valid: {_RULE}")
 
 
@@ -46,5 +47,6 @@ def check_channel(name: object) -> str:
         return name
     if callable(name):
         raise InvalidChannelError(
-            "the channel is missing: a function stands in its place; write topic, channel, handler")
+            "the channel is missing: a function was passed in its place; pass topic, channel,"
+            " handler")
     raise InvalidChannelError(f"channel name {name!r} is not valid: {_RULE}")

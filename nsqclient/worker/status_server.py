@@ -21,7 +21,7 @@ from nsqclient.worker.loading import UsageError
 
 logger: logging.Logger = logging.getLogger("nsqclient.worker")
 
-#: Seconds for a request, and between two checks whether the server ends.
+#: Seconds that one read or write may take, and between two checks for shutdown.
 _TIMEOUT, _POLL_INTERVAL = 5.0, 0.1
 #: Seconds: a process that has reported nothing for longer is not ready.
 STALE = 5.0
@@ -44,7 +44,9 @@ class ProcessState(NamedTuple):
 
 
 def ready_response(states: Mapping[str, ProcessState], wanted: int) -> Response:
-    """Return 200 if ``wanted`` processes run and all consumers are healthy, otherwise 503."""
+    """Return 200 if at least ``wanted`` processes run, all have reported recently, and all
+    consumers are healthy; otherwise 503.
+    """
     shown: dict[str, Any] = {}
     is_ready = len(states) >= wanted
     for name, state in states.items():
@@ -86,7 +88,7 @@ def serve_status(
 
     Raises:
         UsageError: an address is malformed.
-        ConfigError: it cannot be listened on.
+        ConfigError: the server cannot listen on an address.
     """
     wanted: dict[str, tuple[str, dict[str, Route]]] = {}
     if health_address:
@@ -97,7 +99,7 @@ def serve_status(
     with ExitStack() as stack:
         servers = [stack.enter_context(_Server(address, flag, routes))
                    for address, (flag, routes) in wanted.items()]
-        for server in servers:  # all ports are free
+        for server in servers:  # only after every port is bound
             thread = LibraryThread(server.serve_forever, "nsq-worker-http", (_POLL_INTERVAL,))
             thread.launch()
             stack.callback(thread.join)
@@ -127,7 +129,7 @@ class _Server(ThreadingHTTPServer):
         self.shown = format_address(*self.socket.getsockname()[:2])
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that disconnects is not an error of the server."""
+        """Log at debug level: usually the client has disconnected."""
         logger.debug("status server: request from %s failed", client_address, exc_info=True)
 
 
@@ -140,12 +142,12 @@ class _Handler(BaseHTTPRequestHandler):
         routes = self.server.routes
         route = routes.get(self.path.partition("?")[0])
         if route is None:
-            found = _json(404, {"error": f"there are {', '.join(sorted(routes))}"})
+            found = _json(404, {"error": f"unknown path: use one of {', '.join(sorted(routes))}"})
         else:
             try:
                 found = route()
             except Exception as exc:
-                logger.exception("the status of the worker could not be collected")
+                logger.exception("the status could not be collected")
                 found = _json(500, {"error": type(exc).__name__})
         self.send_response(found.status)
         self.send_header("Content-Type", found.content_type)

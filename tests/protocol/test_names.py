@@ -32,7 +32,7 @@ def test_an_invalid_name_is_rejected(name):
 
 @pytest.mark.parametrize("name", [None, b"topic", 5, ["t"], True])
 def test_a_name_must_be_a_string(name):
-    with pytest.raises(InvalidTopicError, match="must be a str, not .*: write the topic first"):
+    with pytest.raises(InvalidTopicError, match="must be a str, not .*: pass the topic as"):
         check_topic(name)
     with pytest.raises(InvalidChannelError):
         check_channel(name)

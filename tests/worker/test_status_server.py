@@ -46,7 +46,9 @@ def url():
 def test_paths_are_answered_and_others_are_not(url, caplog):
     """A failure of ours is 500 without a traceback in the answer."""
     assert requests.get(f"{url}/good?x=1", timeout=10).text == "good"
-    assert requests.get(f"{url}/", timeout=10).status_code == 404
+    unknown = requests.get(f"{url}/", timeout=10)
+    assert unknown.status_code == 404
+    assert unknown.json() == {"error": "unknown path: use one of /bad, /good"}
     assert requests.post(f"{url}/good", data=b"x", timeout=10).status_code == 501
     failed = requests.get(f"{url}/bad", timeout=10)
     assert failed.status_code == 500 and failed.json() == {"error": "ZeroDivisionError"}
