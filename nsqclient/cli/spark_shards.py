@@ -23,9 +23,12 @@ from nsqclient.cli.tool_flags import ToolFlags
 from nsqclient.config import Config
 from nsqclient.consumer.connections import NsqdSources
 from nsqclient.display import show_size, table
+from nsqclient.errors import NSQError
+from nsqclient.http.nsqd import NsqdHTTP
 from nsqclient.http.urls import lookup_url, nsqd_url
 from nsqclient.log_records import LEVELS
 from nsqclient.metrics import check_prometheus
+from nsqclient.runtime.addresses import format_address
 from nsqclient.runtime.deadline import format_duration
 from nsqclient.runtime.process_signals import Second, Signals
 from nsqclient.spark.options import ReadOptions, ingest_options
@@ -43,6 +46,8 @@ logger: logging.Logger = logging.getLogger("nsqclient.cli")
 #: Seconds between two checks of the job. A signal is handled at once.
 _CHECK_INTERVAL = 0.5
 _TASKS = 4
+#: Seconds for one answer of an nsqd.
+_TIMEOUT = 2.0
 
 _INGEST_SUMMARY = """\
 Receives the messages of a topic from nsqds, stores them on shared storage in one log per nsqd, and
@@ -260,20 +265,31 @@ def _with_depths(
     shards: Sequence[ShardStatus], topic: str, channel: str, values: Mapping[str, Any]
 ) -> tuple[list[ShardStatus], dict[str, str]]:
     """Add the depths at nsqds; return also the addresses that could not be asked."""
-    from nsqclient.consumer.channel_depth import DepthQuery  # slow to import
+    from nsqclient.consumer.channel_depth import DepthQuery, is_at  # slow to import
     from nsqclient.spark.shards.listing import ShardStatus
 
     lookupds, nsqd_http = values["lookupd-http-address"], values["nsqd-http-address"]
     if not (lookupds or nsqd_http):
         return list(shards), {}
     by_nsqd = {one.nsqd: one for one in shards}
-    nsqds = [nsqd for nsqd in by_nsqd if ":" in nsqd]  # the others are partitions
+    config = Config()
+    nsqds: list[str] = []
+    unknown: dict[str, str] = {}
+    for http in nsqd_http:
+        try:
+            with NsqdHTTP(http, config, connect_timeout=_TIMEOUT, timeout=_TIMEOUT) as client:
+                info = client.info()
+        except NSQError as exc:
+            unknown[http] = str(exc)
+            continue
+        own = [nsqd for nsqd in by_nsqd if ":" in nsqd and is_at(nsqd, http, info)]
+        nsqds += own or [format_address(info.broadcast_address, info.tcp_port)]
     depths = DepthQuery(
-        topic, channel, Config(), NsqdSources(nsqds, lookupds, nsqd_http=nsqd_http)).fetch()
+        topic, channel, config, NsqdSources(nsqds, lookupds, nsqd_http=nsqd_http)).fetch()
     for nsqd, depth in depths.known.items():
         one = by_nsqd.get(nsqd) or ShardStatus(topic, channel, nsqd)
         by_nsqd[nsqd] = one._replace(depth=depth.depth, in_flight=depth.in_flight)
-    return [by_nsqd[nsqd] for nsqd in sorted(by_nsqd)], dict(depths.unknown)
+    return [by_nsqd[nsqd] for nsqd in sorted(by_nsqd)], unknown | dict(depths.unknown)
 
 
 def draw(shards: Sequence[ShardStatus], now: float) -> list[str]:

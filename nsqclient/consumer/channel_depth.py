@@ -76,7 +76,7 @@ class DepthQuery:
                     without.append(nsqd)
         self._kept.update(dict.fromkeys(known))
         is_unknown = not (unknown or is_listed or any(one.has_topic for one in known.values()))
-        if not (known or unknown):
+        if self._sources.lookupds and not (known or unknown):
             lookupds = ", ".join(self._sources.lookupds)
             unknown[lookupds] = "no nsqlookupd lists an nsqd that has the topic"
         return ChannelDepths(known, unknown, tuple(without), is_unknown)
@@ -167,7 +167,7 @@ def is_at(nsqd: str, http: str, info: NsqdInfo) -> bool:
     """True if the server that returned this ``/info`` is the nsqd, by port and host."""
     host, port = parse_address(nsqd)
     http_host = split_address(http, "nsqd_http_address").hostname or ""
-    return port == info.tcp_port and host in (http_host, info.broadcast_address)
+    return port == info.tcp_port and host.lower() in (http_host, info.broadcast_address.lower())
 
 
 def depth_of(

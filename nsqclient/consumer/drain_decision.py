@@ -101,7 +101,8 @@ class DrainDecision:
         self.depths: ChannelDepths | None = None  #: the last answers
         self.own = 0  #: messages that this consumer has not answered
         self._looked: float | None = None
-        self._waited = 0.0  # total seconds of waiting
+        self._waited = 0.0  # total seconds of waiting, without times of suspension
+        self._silent_since = 0.0  # value of it when a message arrived last
         #: Connection -> (when its last message arrived, seconds for which it has been quiet).
         self._quiet: dict[Hashable, tuple[float, float]] = {}
         #: nsqds that are unknown or whose messages do not arrive -> since when, as _waited. Begins
@@ -137,6 +138,7 @@ class DrainDecision:
             self._blocked = dict.fromkeys(self._blocked, self._waited)
         if is_new_message or quiet.keys() != self._quiet.keys():  # earlier answers are now invalid
             self._changed, self._empty_answers = now, 0
+            self._silent_since = self._waited
         self._quiet = quiet
 
     def on_answer(self, asked: float, depths: ChannelDepths) -> bool:
@@ -157,10 +159,10 @@ class DrainDecision:
     def decide(self, are_all_connected: bool = True) -> Step:
         """Return the next step. Call it while no message waits for a worker."""
         rules, depths, own = self._rules, self.depths, self.own
-        if depths is None or self._looked is None:
+        if depths is None:
             return Step.WAIT
         is_answer = self._asked > self._changed
-        is_open = own > 0 and self._looked - self._changed < ANSWER_TIME
+        is_open = own > 0 and self._waited - self._silent_since < ANSWER_TIME
         is_empty = self._is_empty(depths)
         if (
             is_answer and depths.unknown and rules.silence is not None

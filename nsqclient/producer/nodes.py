@@ -372,18 +372,16 @@ class NodePool:
 
     def dial(self, conn: PoolConnection) -> None:
         """For the DialScheduler: open one more connection to an nsqd."""
-        with self._changed.lock:
-            node = self._nodes.get(conn.address)
-            pools = [] if node is None else [
-                pool for pool in node.pools if conn in pool.dialing]
-        if node is None or not pools:
+        node = self._nodes.get(conn.address)
+        pools = () if node is None else node.pools
+        pool = next((pool for pool in pools if conn in pool.dialing), None)
+        if node is None or pool is None:
             return  # dropped meanwhile
-        pool = pools[0]
         try:
             error = self._open(conn)
             self._settle_dial(node, pool, conn, error)
         except BaseException:  # a time limit raised it in this thread: the timer dials again
-            if conn not in pool.idle:
+            if conn in pool.dialing and conn not in pool.idle:  # else a publish may have it
                 conn.close()
             raise
 
@@ -392,7 +390,6 @@ class NodePool:
         error: NSQError | None,
     ) -> None:
         with self._changed.lock:
-            pool.dialing.discard(conn)
             node.last_error = error
             is_news, node.is_failing = not node.is_failing, error is not None
             if error is not None:
@@ -407,6 +404,7 @@ class NodePool:
                     self.connected += (node,)
                 pool.add(conn)
                 self._changed.notify_all()
+            pool.dialing.discard(conn)
         if error is not None:
             if not pool.is_closed:
                 self._log_failed_dial(node, error, is_news)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import math
 import os
 import select
 import signal
@@ -26,6 +27,8 @@ from typing import Any, NamedTuple
 from nsqclient.runtime.forking import run_after_fork
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
+#: Seconds. ``poll`` takes at most 24 days.
+_LONGEST_POLL = 86400.0
 
 _has_begun = False
 _came = False
@@ -204,13 +207,14 @@ class Signals:
         poll = select.poll()
         poll.register(self._read, select.POLLIN)
         while not self.is_stopping:
-            left = None if until is None else max(0.0, until - time.monotonic())
-            if not poll.poll(None if left is None else left * 1000):
+            left = math.inf if until is None else max(0.0, until - time.monotonic())
+            if poll.poll(min(left, _LONGEST_POLL) * 1000):
+                if signal.SIGHUP in self.take() and self._on_hangup is not None:
+                    self._on_hangup()
+                    if until is not None:
+                        break
+            elif left <= _LONGEST_POLL:
                 break
-            if signal.SIGHUP in self.take() and self._on_hangup is not None:
-                self._on_hangup()
-                if until is not None:
-                    break
         return self.is_stopping
 
     def take(self) -> list[int]:

@@ -170,6 +170,7 @@ def info(tcp_port, http_port, host="nsqd-1"):
 @pytest.mark.parametrize(("nsqd", "http", "said", "is_its"), [
     ("127.0.0.1:4150", "127.0.0.1:4151", info(4150, 4151), True),
     ("127.0.0.1:4150", "http://127.0.0.1:9999/", info(4150, 4151), True),
+    ("NSQD-2:4150", "NSQD-2:9999", info(4150, 4151), True),
     # Another nsqd: its port, or its host. A container that maps the TCP port cannot be identified.
     ("127.0.0.1:4150", "localhost:4151", info(4150, 4151), False),  # names are not resolved
     ("127.0.0.1:4150", "127.0.0.1:5151", info(5150, 5151), False),

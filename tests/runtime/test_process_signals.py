@@ -122,6 +122,12 @@ def test_a_stop_after_the_end_writes_to_no_file_of_the_program(tmp_path) -> None
         assert signals.is_stopping and all(not Path(file.name).read_bytes() for file in files)
 
 
+def test_a_wait_may_be_longer_than_the_system_allows() -> None:
+    with Signals(Second.EXIT) as signals:
+        start_threads(1, signals.stop)
+        assert signals.wait(1e9)
+
+
 def test_a_hangup_runs_its_hook_in_wait() -> None:
     hangups = []
     with Signals(Second.EXIT, on_hangup=lambda: hangups.append(1)) as signals:

@@ -142,7 +142,15 @@ def test_the_command_shows_shards_with_what_waits_at_nsqd(
         assert shard["last_write"].endswith("+00:00") and found["depth_unknown"] == {}
     said = status(capsys, where, "--nsqd-http-address=127.0.0.1:1")
     assert f"t/c            {server.tcp_address}" in said.out
-    assert f"depth of {server.tcp_address} is not known: " in said.err and ":1/info" in said.err
+    assert "depth of 127.0.0.1:1 is not known: " in said.err and ":1/info" in said.err
+    # An nsqd without a shard has a row too.
+    other = server_factory()
+    with Producer([other.tcp_address]) as producer:
+        producer.publish("t", b"x")
+    found = json.loads(
+        status(capsys, where, f"--nsqd-http-address={other.http_address}", "--json").out)
+    assert [shard["depth"] for shard in found["shards"]] in ([1, None], [None, 1])
+    assert found["depth_unknown"] == {}
     assert "nsq_spark_shard_lag_messages{" in status(capsys, where, "--metrics").out
 
 
