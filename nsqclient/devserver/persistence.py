@@ -23,7 +23,8 @@ from nsqclient.runtime.log_lines import LineLimit
 logger: logging.Logger = logging.getLogger("nsqclient.devserver")
 
 _COLUMNS = "id, timestamp, body, attempts FROM messages"
-#: The data path has a lock of its own. A message survives the process, but not a power failure.
+#: The data path has a lock of its own. A message in the table survives a crash of the process, but
+#: not a power failure.
 _TABLE = """
     PRAGMA locking_mode = EXCLUSIVE;
     PRAGMA journal_mode = WAL;
@@ -153,6 +154,7 @@ class DiskQueue(Backend):
         self._database = database
         self._name = name
         self._on_write = on_write  # called after each write
+        self._undeleted = 0  # the last row that was read and could not be deleted
         self._depth: int = self._execute(
             "SELECT count(*) FROM messages WHERE queue = ?").fetchone()[0]
 
@@ -172,20 +174,32 @@ class DiskQueue(Backend):
         self._depth += 1
 
     def get(self) -> StoredMessage:
-        """Remove and return the first message; only while ``depth`` is not 0."""
+        """Remove and return the first message; only while ``depth`` is not 0.
+
+        On a full disk it stays in the table: it comes again after the next start.
+        """
         number, *values = self._execute(
-            f"SELECT rowid, {_COLUMNS} WHERE queue = ? ORDER BY rowid LIMIT 1").fetchone()
-        self._execute("DELETE FROM messages WHERE queue = ? AND rowid = ?", number)
+            f"SELECT rowid, {_COLUMNS} WHERE queue = ? AND rowid > ? ORDER BY rowid LIMIT 1",
+            self._undeleted).fetchone()
         self._depth -= 1
+        try:
+            self._execute("DELETE FROM messages WHERE queue = ? AND rowid <= ?", number)
+        except OSError as exc:
+            self._undeleted = number
+            self._on_write(exc)
+        else:
+            self._undeleted = 0  # SQLite may use the number again
+            self._on_write(None)
         return StoredMessage(*values)
 
     def peek(self) -> list[StoredMessage]:
-        rows = self._execute(f"SELECT {_COLUMNS} WHERE queue = ? ORDER BY rowid")
+        rows = self._execute(
+            f"SELECT {_COLUMNS} WHERE queue = ? AND rowid > ? ORDER BY rowid", self._undeleted)
         return [StoredMessage(*values) for values in rows]
 
     def clear(self) -> None:
         self._execute("DELETE FROM messages WHERE queue = ?")
-        self._depth = 0
+        self._depth = self._undeleted = 0
 
     def _execute(self, statement: str, *values: object) -> sqlite3.Cursor:
         try:

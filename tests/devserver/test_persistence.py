@@ -1,5 +1,6 @@
 """The data path: its lock, nsqd.dat, and the messages on disk."""
 
+import sqlite3
 import subprocess
 import sys
 
@@ -36,6 +37,15 @@ def fill_disk(data):
 
 def free_disk(data):
     data._database.execute("PRAGMA max_page_count = 1073741823")
+
+
+def refuse_deletes(data, refused=True):
+    """Let deletes fail, as on a disk without room for the journal."""
+    def authorize(action, *_args):
+        is_denied = refused and action == sqlite3.SQLITE_DELETE
+        return sqlite3.SQLITE_DENY if is_denied else sqlite3.SQLITE_OK
+
+    data._database.set_authorizer(authorize)
 
 
 def numbers(messages):
@@ -122,6 +132,32 @@ def test_full_disk_is_logged_once_until_a_write_succeeds(data, caplog):
     free_disk(data)
     queue.put(make_message(4, size=10_000))
     assert data.write_error is None and numbers(queue.peek()) == [0, 4]
+
+
+def test_what_cannot_be_deleted_is_delivered_once(data):
+    """The messages come again after a crash, but no sooner."""
+    queue = filled(data, 0, 1, 2, 3)
+    refuse_deletes(data)
+    assert numbers([queue.get(), queue.get()]) == [0, 1] and data.write_error is not None
+    queue.put(make_message(4))
+    assert numbers(queue.peek()) == [2, 3, 4] and queue.depth == 3
+    assert numbers(data.open_disk_queue("t", None).peek()) == [0, 1, 2, 3, 4]
+    refuse_deletes(data, False)
+    assert numbers([queue.get()]) == [2] and data.write_error is None
+    assert numbers(data.open_disk_queue("t", None).peek()) == [3, 4]
+    assert numbers([queue.get(), queue.get()]) == [3, 4] and queue.depth == 0
+    queue.put(make_message(5))
+    assert numbers([queue.get()]) == [5]
+
+
+def test_a_cleared_queue_forgets_what_could_not_be_deleted(data):
+    queue = filled(data, 0, 1)
+    refuse_deletes(data)
+    queue.get()
+    refuse_deletes(data, False)
+    queue.clear()
+    queue.put(make_message(2))
+    assert numbers(queue.peek()) == [2] and numbers([queue.get()]) == [2]
 
 
 def test_a_database_that_is_none_is_an_error(tmp_path):
