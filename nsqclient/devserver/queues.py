@@ -303,7 +303,12 @@ class Channel:
             consumer = self._next_ready_consumer()
             if consumer is None:
                 return
-            self._deliver(queue.get(), consumer, now)
+            try:
+                message = queue.get()
+            except OSError:
+                self._ready_consumers.appendleft(consumer)
+                raise
+            self._deliver(message, consumer, now)
 
     def _update_readiness(self, consumer: Consumer, now: float) -> None:
         if consumer.in_flight < consumer.ready and not consumer.is_waiting:
@@ -361,6 +366,15 @@ class Channel:
 
     def tick(self, now: float) -> None:
         self.scheduled = _NEVER
+        try:
+            self._queue_due(now)
+            self._pump(now)
+        finally:  # also after a read error
+            due = self._first_due()
+            if due is not None:
+                self._schedule(due)
+
+    def _queue_due(self, now: float) -> None:
         while (due := self._first_due()) is not None and due <= now:
             _, message_id = heapq.heappop(self._dues)
             message = self.deferred.pop(message_id, None)
@@ -376,10 +390,6 @@ class Channel:
             self.queue.keep(message)
             if owner is not None:
                 self._update_readiness(owner, now)
-        self._pump(now)
-        due = self._first_due()
-        if due is not None:
-            self._schedule(due)
 
     def _first_due(self) -> float | None:
         """Return the earliest valid due time, after removing invalid ones before it."""

@@ -2,6 +2,7 @@
 
 import random
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -66,6 +67,44 @@ def test_ready_consumers_take_turns():
     fill(channel, 8)
     assert numbers(first) == [0, 2, 4, 5, 6, 7]
     assert numbers(second) == [1, 3]
+
+
+class UnreadableBackend(Backend):
+    """A disk that cannot be read while ``is_broken`` is set."""
+
+    is_broken = True
+
+    def get(self):
+        if self.is_broken:
+            raise OSError(5, "Input/output error")
+        return super().get()
+
+
+def test_a_read_error_leaves_the_consumer_ready():
+    backend = UnreadableBackend()
+    channel = make_channel(QueueLimits(mem_queue_size=0), backend)
+    fill(channel, 2)
+    with pytest.raises(OSError):
+        join(channel, ready=2)
+    consumer = channel.consumers[1]
+    assert numbers(consumer) == []
+    backend.is_broken = False
+    channel.tick(1.0)
+    assert numbers(consumer) == [0, 1]
+
+
+def test_a_read_error_does_not_end_the_timeouts():
+    backend = UnreadableBackend()
+    channel = make_channel(QueueLimits(mem_queue_size=0), backend)
+    first, second = join(channel, 1, 1, msg_timeout=1.0), join(channel, 1, 2, msg_timeout=2.0)
+    fill(channel, 2)
+    assert numbers(first) == [0] and numbers(second) == [1]
+    with pytest.raises(OSError):
+        channel.tick(1.0)
+    assert channel.scheduled == 2.0
+    backend.is_broken = False
+    channel.tick(2.0)
+    assert numbers(first) + numbers(second) == [0, 1]
 
 
 def test_attempts_count_deliveries_modulo_2_16():
