@@ -93,7 +93,7 @@ class Session(asyncio.Protocol):
         self._unsent = b""  # waits for the end of a pause
         self._is_pausing = False  # a fault delays writing
         self._written = self._sent = 0  # bytes given to the transport, and to the kernel
-        self._last_command = self._last_progress = time.monotonic()
+        self._last_command = self._last_progress = 0.0
         self._heartbeat_interval = 0.0
         self._next_heartbeat = _NEVER
         self._is_identified = False
@@ -106,6 +106,7 @@ class Session(asyncio.Protocol):
         self._transport.set_write_buffer_limits(_MAX_UNSENT)
         if self._is_dropped:
             self._abort()
+        self._last_command = self._last_progress = time.monotonic()
         self._set_heartbeat(self.core.settings.heartbeat_interval)
         self._serve()
 

@@ -1,0 +1,78 @@
+"""The session of one client, with a transport that is not connected."""
+
+import asyncio
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from nsqclient.devserver.broker import Broker
+from nsqclient.devserver.command_handler import CommandHandler
+from nsqclient.devserver.engine import Engine
+from nsqclient.devserver.faults import Faults
+from nsqclient.devserver.protocol.server import ServerProtocol
+from nsqclient.devserver.session import Session, SessionConfig
+
+NOP = b"NOP\n"
+
+
+class FakeTransport:
+    """Collects what is written. ``calls`` has the calls that change it."""
+
+    def __init__(self):
+        self.written = b""
+        self.calls = []
+        self.socket = SimpleNamespace(
+            setsockopt=lambda *_args: self.calls.append("setsockopt"),
+            shutdown=lambda _how: self.calls.append("shutdown"))
+
+    def get_extra_info(self, _name):
+        return self.socket
+
+    def get_write_buffer_size(self):
+        return 0
+
+    def set_write_buffer_limits(self, _high):
+        pass
+
+    def write(self, data):
+        self.written += data
+
+    def __getattr__(self, name):
+        return lambda: self.calls.append(name)
+
+
+@pytest.fixture
+def calls():
+    """What the session asks its event loop to call."""
+    return []
+
+
+@pytest.fixture
+def transport():
+    return FakeTransport()
+
+
+@pytest.fixture
+def session(calls):
+    faults = Faults(lambda: None, lambda _client, _reset: 0, lambda _topic, _channel: 0)
+    config = SessionConfig(
+        lambda number, layers: CommandHandler(ServerProtocol(), faults, number, layers))
+    return Session(
+        Engine(Broker()), faults, config, "127.0.0.1:1", 1, calls.append, lambda _session: None)
+
+
+def in_loop(function):
+    """Call it in an event loop, which ends afterwards."""
+    async def call():
+        function()
+
+    asyncio.run(call())
+
+
+def test_a_client_that_waited_for_the_loop_has_its_full_time(session, transport, monkeypatch):
+    connected = time.monotonic() + 1000
+    monkeypatch.setattr(
+        "nsqclient.devserver.session.time", SimpleNamespace(monotonic=lambda: connected))
+    in_loop(lambda: session.connection_made(transport))
+    assert transport.calls == []
