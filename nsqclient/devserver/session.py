@@ -100,6 +100,7 @@ class Session(asyncio.Protocol):
         self._has_eof = False
         self._is_ending = False  # further bytes of the client are dropped
         self._is_dropped = False
+        self._is_reset = False  # the connection ends with a TCP reset
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -136,6 +137,14 @@ class Session(asyncio.Protocol):
 
     def connection_lost(self, exc: BaseException | None) -> None:
         self._is_ending = True
+        assert self._transport is not None
+        with contextlib.suppress(OSError):  # the client has closed it
+            sock = self._transport.get_extra_info("socket")
+            if self._is_reset:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+            else:  # a forked child may hold the socket open
+                sock.shutdown(socket.SHUT_RDWR)
+        self._transport = None
         if exc is not None:
             logger.info("client(%s) %s", self.address, exc)
         if self._timer is not None:
@@ -161,15 +170,9 @@ class Session(asyncio.Protocol):
             self._call(self._serve)
 
     def _abort(self, reset: bool = False) -> None:
-        if self._transport is None:
-            return
-        with contextlib.suppress(OSError):  # the client has closed it
-            sock = self._transport.get_extra_info("socket")
-            if reset:
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
-            else:
-                sock.shutdown(socket.SHUT_RDWR)
-        self._transport.abort()
+        if self._transport is not None:
+            self._is_reset = self._is_reset or reset
+            self._transport.abort()
 
     def _unsubscribe(self) -> None:
         with self._engine as broker:

@@ -76,3 +76,37 @@ def test_a_client_that_waited_for_the_loop_has_its_full_time(session, transport,
         "nsqclient.devserver.session.time", SimpleNamespace(monotonic=lambda: connected))
     in_loop(lambda: session.connection_made(transport))
     assert transport.calls == []
+
+
+def test_a_session_leaves_a_lost_connection_alone(session, transport):
+    """After its end, a transport of asyncio fails on abort()."""
+    def end():
+        session.connection_made(transport)
+        session.connection_lost(None)
+        transport.calls.clear()
+        session._abort()
+        session.wake()
+        session._serve()
+
+    in_loop(end)
+    assert transport.calls == [] and transport.written == b""
+
+
+def test_the_end_reaches_a_client_whose_socket_a_forked_child_holds(session, transport):
+    def end():
+        session.connection_made(transport)
+        session.connection_lost(None)
+
+    in_loop(end)
+    assert transport.calls[-1] == "shutdown"
+
+
+def test_a_reset_is_preceded_by_no_orderly_end(session, transport):
+    def end():
+        session.connection_made(transport)
+        session._abort(reset=True)
+        session._abort()
+        session.connection_lost(None)
+
+    in_loop(end)
+    assert transport.calls.count("setsockopt") == 1 and "shutdown" not in transport.calls
