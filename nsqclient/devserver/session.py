@@ -11,6 +11,7 @@ import logging
 import socket
 import struct
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -33,6 +34,8 @@ _NEVER = float("inf")
 _MAX_UNSENT = 1024 * 1024
 #: Received bytes that are decoded at once: deflate expands them up to a thousandfold.
 _PIECE = 16 * 1024
+#: Seconds after which a client with more commands waits until others were served.
+_TURN = 0.01
 #: Seconds that a connection stays half open after its last answer: closing it with unread bytes
 #: resets it, and the reset may overtake an error.
 _LINGER = 0.5
@@ -89,7 +92,9 @@ class Session(asyncio.Protocol):
         self._on_close = on_close
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._is_woken = False  # a call of _serve() follows
+        self._is_woken = False  # a call of _serve_woken() follows
+        self._pieces: deque[bytes] = deque()  # received, not yet given to the core
+        self._is_blocked = False  # the client does not read: its commands wait
         self._unsent = b""  # waits for the end of a pause
         self._is_pausing = False  # a fault delays writing
         self._written = self._sent = 0  # bytes given to the transport, and to the kernel
@@ -112,10 +117,8 @@ class Session(asyncio.Protocol):
         self._serve()
 
     def data_received(self, data: bytes) -> None:
-        for start in range(0, len(data), _PIECE):
-            if self._is_ending:
-                break
-            self.core.receive_data(data[start:start + _PIECE])
+        if not self._is_ending:
+            self._pieces += [data[start:start + _PIECE] for start in range(0, len(data), _PIECE)]
             self._serve()
 
     def eof_received(self) -> bool:
@@ -129,10 +132,10 @@ class Session(asyncio.Protocol):
     def pause_writing(self) -> None:
         assert self._transport is not None
         self._transport.pause_reading()
+        self._is_blocked = True
 
     def resume_writing(self) -> None:
-        assert self._transport is not None
-        self._transport.resume_reading()
+        self._is_blocked = False
         self._serve()
 
     def connection_lost(self, exc: BaseException | None) -> None:
@@ -167,7 +170,11 @@ class Session(asyncio.Protocol):
         """Send messages and answers that are ready. Any thread."""
         if not self._is_woken:
             self._is_woken = True
-            self._call(self._serve)
+            self._call(self._serve_woken)
+
+    def _serve_woken(self) -> None:
+        self._is_woken = False
+        self._serve()
 
     def _abort(self, reset: bool = False) -> None:
         if self._transport is not None:
@@ -183,11 +190,12 @@ class Session(asyncio.Protocol):
         if self._transport is None or self._is_ending:
             return
         try:
-            self._is_woken = True  # by the commands: messages are taken afterwards
-            while events := self.core.take_events():
-                self._execute(events, self._authorize(events))
-                self._last_command = time.monotonic()
-            self._is_woken = False
+            # The commands need not wake it: messages are taken afterwards.
+            was_woken, self._is_woken = self._is_woken, True
+            has_more = self._run_commands()
+            self._is_woken = was_woken
+            if has_more:
+                self.wake()
             if not self.core.is_closed:  # nothing may follow a fatal error
                 self._take_messages()
                 self._run_due_tasks(time.monotonic())
@@ -206,6 +214,24 @@ class Session(asyncio.Protocol):
             logger.exception("%s: client failed", self.address)
             self._abort()
 
+    def _run_commands(self) -> bool:
+        """Execute received commands for one turn. True if there may be more."""
+        assert self._transport is not None
+        end = time.monotonic() + _TURN
+        while not self._is_blocked:
+            if events := self.core.take_events():
+                self._execute(events, self._authorize(events))
+                self._last_command = time.monotonic()
+            elif self._pieces:
+                self.core.receive_data(self._pieces.popleft())
+            else:
+                self._transport.resume_reading()
+                return False
+            if time.monotonic() >= end:
+                self._transport.pause_reading()
+                return True
+        return False
+
     def _execute(self, events: list[Event], auth_results: list[AuthResult]) -> None:
         with self._engine as broker:
             for event, auth_result in zip(events, auth_results):
@@ -218,9 +244,10 @@ class Session(asyncio.Protocol):
             self._set_heartbeat(settings.heartbeat_interval)
 
     def _log_errors(self) -> None:
-        while self.core.sent_errors:
-            text = self.core.sent_errors.pop(0).decode("utf-8", "replace")
-            logger.error("[%s] - %s", self.address, printable(text, LONGEST_TEXT))
+        errors, self.core.sent_errors = self.core.sent_errors, []
+        for error in errors:
+            text = printable(error.decode("utf-8", "replace"), LONGEST_TEXT)
+            logger.error("[%s] - %s", self.address, text)
 
     def _authorize(self, events: list[Event]) -> list[AuthResult]:
         """Authorize the commands up to the first error, and prepare their topics."""

@@ -13,7 +13,7 @@ from nsqclient.devserver.faults import Faults
 from nsqclient.devserver.protocol.server import ServerProtocol
 from nsqclient.devserver.session import Session, SessionConfig
 
-NOP = b"NOP\n"
+PUB = b"PUB t\n\0\0\0\1x"
 
 
 class FakeTransport:
@@ -22,6 +22,7 @@ class FakeTransport:
     def __init__(self):
         self.written = b""
         self.calls = []
+        self.is_reading = True
         self.socket = SimpleNamespace(
             setsockopt=lambda *_args: self.calls.append("setsockopt"),
             shutdown=lambda _how: self.calls.append("shutdown"))
@@ -37,6 +38,12 @@ class FakeTransport:
 
     def write(self, data):
         self.written += data
+
+    def pause_reading(self):
+        self.is_reading = False
+
+    def resume_reading(self):
+        self.is_reading = True
 
     def __getattr__(self, name):
         return lambda: self.calls.append(name)
@@ -110,3 +117,38 @@ def test_a_reset_is_preceded_by_no_orderly_end(session, transport):
 
     in_loop(end)
     assert transport.calls.count("setsockopt") == 1 and "shutdown" not in transport.calls
+
+
+def test_a_client_with_many_commands_takes_turns_with_others(
+    session, transport, calls, monkeypatch
+):
+    """After a turn it is called again by the loop, once, and nothing more is read."""
+    monkeypatch.setattr("nsqclient.devserver.session._TURN", 0.0)
+
+    def publish():
+        session.connection_made(transport)
+        session.data_received(b"  V2" + PUB * 5000)
+        assert not transport.is_reading
+        counts = [0]
+        while calls:
+            session._serve()  # a timer
+            [call] = calls
+            calls.clear()
+            call()
+            counts.append(session.handler.pub_counts.get("t", 0))
+        assert all(after - before <= 1000 for before, after in zip(counts, counts[1:]))
+        assert counts[-1] == 5000 and transport.is_reading
+
+    in_loop(publish)
+
+
+def test_commands_wait_while_the_client_does_not_read(session, transport):
+    def publish():
+        session.connection_made(transport)
+        session.pause_writing()
+        session.data_received(b"  V2" + PUB)
+        assert session.handler.pub_counts == {} and not transport.is_reading
+        session.resume_writing()
+        assert session.handler.pub_counts == {"t": 1} and transport.is_reading
+
+    in_loop(publish)
