@@ -404,7 +404,8 @@ class Nsqd:
     def messages(self, topic: str, channel: str | None = None) -> list[HeldMessage]:
         """Return the messages of a channel, or the messages that a topic stores.
 
-        Raises TopicNotFound and ChannelNotFound.
+        Raises TopicNotFound and ChannelNotFound, and OSError after the end of a server with
+        ``data_path``.
         """
         with self._engine as broker:
             if channel is None:
