@@ -373,10 +373,10 @@ class NodePool:
     def dial(self, conn: PoolConnection) -> None:
         """For the DialScheduler: open one more connection to an nsqd."""
         node = self._nodes.get(conn.address)
-        pools = () if node is None else node.pools
-        pool = next((pool for pool in pools if conn in pool.dialing), None)
-        if node is None or pool is None:
+        pools = [] if node is None else [pool for pool in node.pools if conn in pool.dialing]
+        if node is None or not pools:
             return  # dropped meanwhile
+        pool = pools[0]
         try:
             error = self._open(conn)
             self._settle_dial(node, pool, conn, error)
