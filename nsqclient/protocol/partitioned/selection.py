@@ -204,8 +204,10 @@ def _pairs(rules: Mapping[str, str] | Iterable[tuple[str, str]]) -> tuple[tuple[
 # -- patterns, which nsqd compiles with Go's ``regexp`` (RE2) and as globs
 
 
-#: Python's syntax that Go refuses; applied without escapes and sets.
-_NOT_IN_GO = re.compile(r"\\|\(\?(?!P<|:|[imsU-]+[:)])|[*+?}]\+|\{(?:\d*,)?\d{4,}")
+#: Python's syntax that Go refuses, or understands in another way, as flags that are not at the
+#: start; applied without escapes and sets.
+_NOT_IN_GO = re.compile(
+    r"\\|\(\?(?!P<|:|[imsU-]+[:)])|(?<=.)\(\?[imsU-]+\)|[*+?}]\+|\{(?:\d*,)?\d{4,}", re.DOTALL)
 
 
 def check_regexp(pattern: str) -> None:
@@ -213,7 +215,7 @@ def check_regexp(pattern: str) -> None:
     bare = re.sub(r"\\[^0-9Z]", "x", pattern, flags=re.DOTALL)
     found = _NOT_IN_GO.search(re.sub(r"\[\^?[^\]]*\]", "x", bare))
     if found is not None:
-        raise ValueError(f"{found[0]}, which Go does not have")
+        raise ValueError(f"{found[0]}, which Go does not have there")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Python may change the meaning of "[[" and "&&"
