@@ -50,7 +50,7 @@ class Backpressure:
         self._limit = context.config.max_queued_bytes
         #: Received bytes after which readers call ``measure()``: the queue may exceed the limit, or
         #: half of it may have expired behind a slow handler.
-        self.room: int = self._limit // 16
+        self.room: int = self._limit // 8
         self._lines = LineLimit(2)
         self._lock = Lock()
         self._held_since = 0.0  # guarded by _lock, as _late
@@ -89,7 +89,7 @@ class Backpressure:
             message.responder.drop_expired(message)
         counted = self._counted_messages()
         size, now = _size(counted), self._clock()
-        self.room = max(min(size, self._limit - size), self._limit // 16)
+        self.room = max(min(size, self._limit - size), self._limit // 8)
         with self._lock:
             before = self._flow.is_held
             # A single message of any size is accepted, otherwise it could never be received.
