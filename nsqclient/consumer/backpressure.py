@@ -89,7 +89,8 @@ class Backpressure:
             message.responder.drop_expired(message)
         counted = self._counted_messages()
         size, now = _size(counted), self._clock()
-        self.room = max(min(size, self._limit - size), self._limit // 8)
+        left = max(self._limit - size, self._limit // 16)
+        self.room = min(left, max(size, self._limit // 8))
         with self._lock:
             before = self._flow.is_held
             # A single message of any size is accepted, otherwise it could never be received.
