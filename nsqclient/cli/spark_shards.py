@@ -273,7 +273,7 @@ def _with_depths(
         return list(shards), {}
     by_nsqd = {one.nsqd: one for one in shards}
     config = Config()
-    nsqds: list[str] = []
+    http_of: dict[str, str] = {}
     unknown: dict[str, str] = {}
     for http in nsqd_http:
         try:
@@ -283,9 +283,10 @@ def _with_depths(
             unknown[http] = str(exc)
             continue
         own = [nsqd for nsqd in by_nsqd if ":" in nsqd and is_at(nsqd, http, info)]
-        nsqds += own or [format_address(info.broadcast_address, info.tcp_port)]
+        own = own or [format_address(info.broadcast_address, info.tcp_port)]
+        http_of |= dict.fromkeys(own, http)
     depths = DepthQuery(
-        topic, channel, config, NsqdSources(nsqds, lookupds, nsqd_http=nsqd_http)).fetch()
+        topic, channel, config, NsqdSources(list(http_of), lookupds), http_of=http_of).fetch()
     for nsqd, depth in depths.known.items():
         one = by_nsqd.get(nsqd) or ShardStatus(topic, channel, nsqd)
         by_nsqd[nsqd] = one._replace(depth=depth.depth, in_flight=depth.in_flight)

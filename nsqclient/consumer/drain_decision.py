@@ -105,8 +105,8 @@ class DrainDecision:
         self._silent_since = 0.0  # value of it when a message arrived last
         #: Connection -> (when its last message arrived, seconds for which it has been quiet).
         self._quiet: dict[Hashable, tuple[float, float]] = {}
-        #: nsqds that are unknown or whose messages do not arrive -> since when, as _waited. Begins
-        #: again with each message.
+        #: nsqds that are unknown or whose messages do not arrive -> since when, as _waited.
+        #: Restarts with each message.
         self._blocked: dict[str, float] = {}
         self._asked = self._changed = 0.0
         self._has_answered: set[str] = set()

@@ -34,7 +34,7 @@ _NEVER = float("inf")
 _MAX_UNSENT = 1024 * 1024
 #: Received bytes that are decoded at once: deflate expands them up to a thousandfold.
 _PIECE = 16 * 1024
-#: Seconds after which a client with more commands waits until others were served.
+#: Longest turn of a client in seconds. Before its next turn, other clients are served.
 _TURN = 0.01
 #: Seconds that a connection stays half open after its last answer: closing it with unread bytes
 #: resets it, and the reset may overtake an error.

@@ -7,9 +7,9 @@ from collections import Counter, deque
 from dataclasses import dataclass
 
 from nsqclient.errors import PublishError, PublishUnknownError, ReentrantCallError
-from nsqclient.runtime.stats import Histogram, HistogramSnapshot
 from nsqclient.runtime.deques import copy_deque
 from nsqclient.runtime.lock import Lock
+from nsqclient.runtime.stats import Histogram, HistogramSnapshot
 
 #: Synchronous publishes to collect before ``add_recent`` sums them.
 MAX_RECENT = 1000

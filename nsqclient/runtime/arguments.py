@@ -83,7 +83,7 @@ def check_names(cls: str, given: Iterable[str]) -> None:
 
 
 def check_unknown(function: str, given: Mapping[str, Any], known: Iterable[str]) -> None:
-    """Raise TypeError if there are unknown keyword arguments of a publish."""
+    """Raise TypeError if a publish was given unknown keyword arguments; suggests the right name."""
     for name in given:
         close = "defer" if name in ("delay", "deferred") else closest(name, known)
         hint = f": write {close}=" if close else ""

@@ -186,7 +186,7 @@ class DialScheduler(Generic[K]):
     def close(self) -> None:
         """Dial no further address. Dials that are under way continue. Idempotent.
 
-        Without the lock, since a look through thousands of addresses holds it for long.
+        Does not take the lock, because a search through thousands of addresses holds it for long.
         """
         self._is_closed = True
 

@@ -174,6 +174,7 @@ class Signals:
     a ``threading.Event``. Outside the main thread no signal is caught.
 
     Args:
+        second: what a second SIGINT or SIGTERM does.
         others: further signals to catch.
         on_hangup: called by :meth:`wait` after a SIGHUP; None: SIGHUP is not caught.
 
