@@ -8,13 +8,20 @@ from __future__ import annotations
 import contextlib
 import ipaddress
 import logging
+import socket
 import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from flask import Blueprint, Flask, Response, redirect, render_template, request
-from waitress import create_server, wasyncore
+from waitress import wasyncore
+from waitress.adjustments import Adjustments
+from waitress.channel import HTTPChannel
+from waitress.server import TcpWSGIServer
+from waitress.task import ThreadedTaskDispatcher
 from werkzeug.exceptions import HTTPException
 from werkzeug.routing import BaseConverter
 from werkzeug.wrappers import Response as AnyResponse
@@ -137,12 +144,98 @@ def _error_response(exc: Exception) -> Response:
     return response
 
 
+#: Maximum number of connections, in total and from one address (which may be a proxy).
+MOST_CONNECTIONS, MOST_OF_ADDRESS = 500, 200
+HEAD_TIMEOUT = 10.0
+
+
+class Channel(HTTPChannel):  # type: ignore[misc]  # waitress is untyped
+    """A connection that tracks how long it has been waiting for the head of a request."""
+
+    _head_since: float | None = None  # None: idle after a request
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._head_since = time.monotonic()
+
+    def received(self, data: bytes) -> Any:
+        found = super().received(data)
+        if self.request is None or self.request.headers_finished:
+            self._head_since = None
+        elif self._head_since is None:
+            self._head_since = time.monotonic()
+        return found
+
+    @property
+    def is_late(self) -> bool:
+        return self._head_since is not None and time.monotonic() - self._head_since > HEAD_TIMEOUT
+
+
+class PageServer(TcpWSGIServer):  # type: ignore[misc]  # waitress is untyped
+    """waitress with limits on idle clients and on connections from one address.
+
+    ``run()`` blocks.
+    """
+
+    channel_class = Channel
+
+    def __init__(
+        self, application: Callable[..., Any], sock: socket.socket, **options: Any
+    ) -> None:
+        # At its own limit waitress accepts nobody, so handle_accept() closes connections earlier.
+        adjustments = Adjustments(
+            sockets=[sock], connection_limit=2 * MOST_CONNECTIONS, cleanup_interval=1, **options)
+        dispatcher = ThreadedTaskDispatcher()
+        dispatcher.set_thread_count(adjustments.threads)
+        super().__init__(
+            application, {}, True, sock, dispatcher=dispatcher, adj=adjustments,
+            bind_socket=False, sockinfo=(sock.family, sock.type, sock.proto, sock.getsockname()))
+
+    def handle_accept(self) -> None:
+        super().handle_accept()
+        victim = choose_victim(self.active_channels.values())
+        if victim is not None:
+            victim.will_close = True
+
+    def maintenance(self, now: float) -> None:
+        super().maintenance(now)
+        for channel in self.active_channels.values():
+            if channel.is_late:
+                channel.will_close = True
+
+    def end(self) -> None:
+        """Close all connections and let ``run()`` return; ``close()`` closes the rest.
+
+        Runs in the server's thread, since only it may change the sockets that it polls. The trigger
+        stays open: whoever called it may still be writing to it.
+        """
+        self.trigger.del_channel()
+        self.del_channel()
+        wasyncore.close_all(self._map)
+
+
+def choose_victim(channels: Iterable[Any]) -> Any:
+    """Return the connection to close; None if there are not too many.
+
+    It is the longest idle connection of the address with the most connections, or the newest one if
+    all of them have requests.
+    """
+    left = [each for each in channels if not each.will_close]
+    counts = Counter(each.addr[0] for each in left)
+    address, count = counts.most_common(1)[0] if counts else ("", 0)
+    if count <= MOST_OF_ADDRESS and len(left) <= MOST_CONNECTIONS:
+        return None
+    own = [each for each in left if each.addr[0] == address]
+    idle = [each for each in own if not each.requests]
+    return min(idle, key=lambda each: each.last_activity) if idle else own[-1]
+
+
 #: Seconds that ``stop()`` waits for requests under way.
 _CLOSE_TIMEOUT = 0.5
 #: Options of waitress. Its body limit is higher, so that the application refuses large bodies.
 _OPTIONS = {
-    "ident": "nsqadmin", "threads": 24, "connection_limit": 500, "channel_timeout": 30,
-    "cleanup_interval": 5, "asyncore_use_poll": True, "max_request_header_size": 32 * 1024,
+    "ident": "nsqadmin", "threads": 24, "channel_timeout": 30,
+    "asyncore_use_poll": True, "max_request_header_size": 32 * 1024,
     "max_request_body_size": 8 * LARGEST_BODY,
 }
 
@@ -192,7 +285,7 @@ class AdminServer:
         with contextlib.ExitStack() as undo:
             admin = undo.enter_context(contextlib.closing(Context(self.settings)))
             sock = undo.enter_context(listen(self._host, self._port))
-            server: Any = create_server(create_app(admin), sockets=[sock], **_OPTIONS)
+            server = PageServer(create_app(admin), sock, **_OPTIONS)
             self._host = sock.getsockname()[0]
             thread = threading.Thread(target=server.run, name="nsq-admin-http", daemon=True)
             thread.start()
@@ -211,7 +304,7 @@ class AdminServer:
             return
         admin.close()
         server.task_dispatcher.shutdown(timeout=_CLOSE_TIMEOUT)
-        server.trigger.pull_trigger(partial(_end, server))
+        server.trigger.pull_trigger(server.end)
         self._thread.join()
         server.close()
 
@@ -221,17 +314,6 @@ class AdminServer:
 
     def __exit__(self, *exc_info: object) -> None:
         self.stop()
-
-
-def _end(server: Any) -> None:
-    """Close all connections and let ``run()`` return. ``server.close()`` closes the trigger later.
-
-    Runs in the server's thread, since only that thread may change the sockets that it polls. The
-    trigger stays open: whoever called it may still be writing to it.
-    """
-    server.trigger.del_channel()
-    server.del_channel()
-    wasyncore.close_all(server._map)
 
 
 def _is_loopback(host: str) -> bool:

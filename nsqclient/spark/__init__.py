@@ -29,7 +29,7 @@ def register(spark: SparkSession) -> None:
     """
     import pyspark
 
-    from nsqclient.spark.session import check_version, choose_python
+    from nsqclient.spark.session import check_version, choose_python, refuse_tables
 
     check_version(pyspark.__version__)
     from nsqclient.spark.source import NsqDataSource
@@ -38,6 +38,7 @@ def register(spark: SparkSession) -> None:
     context = getattr(spark, "_sc", None)  # None with Spark Connect, whose server has the workers
     if context is not None:
         choose_python(context, is_local)
+        refuse_tables()
     spark.dataSource.register(NsqDataSource)
 
 

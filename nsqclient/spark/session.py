@@ -1,15 +1,16 @@
-"""Checks of a session (PySpark's version, the Python of its workers), and short error texts."""
+"""Checks of a session: PySpark's version, the Python of its workers, no tables; short error texts."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from nsqclient.errors import ConfigError, NSQError
 
@@ -23,6 +24,8 @@ _STREAMING = (4, 2)
 #: Modules that a worker must be able to import.
 _IMPORTS = "import nsqclient, pyarrow"
 _OUR_ERROR = re.compile(r"\bnsqclient\.[\w.]*Error: (.+)")
+_NO_TABLES = ("does not work with nsq, which keeps no tables: write"
+              " df.write.format('nsq').mode('append').options(...).save()")
 #: Seconds for these imports, which are slow from a cold disk.
 _CHECK_TIMEOUT = 60.0
 
@@ -89,3 +92,36 @@ def reason_of(error: Exception | str) -> str:
     ours = _OUR_ERROR.findall(text)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return str(ours[-1]) if ours else (lines or [type(error).__name__])[0]
+
+
+def refuse_tables() -> None:
+    """Make ``saveAsTable`` and ``writeTo(...).using`` refuse the format ``nsq``. Idempotent.
+
+    Spark would publish the rows and then keep a table that nobody can read; a data source in
+    Python does not learn that its rows are for a table.
+    """
+    from pyspark.sql.readwriter import DataFrameWriter, DataFrameWriterV2
+
+    save = DataFrameWriter.saveAsTable
+    if hasattr(save, "_refuses_nsq"):
+        return
+
+    @functools.wraps(save)
+    def save_as_table(
+        self: DataFrameWriter, name: str, format: str | None = None, *args: Any, **options: Any
+    ) -> None:
+        if (format or self._jwrite.source()).lower() == "nsq":
+            raise ConfigError(f"saveAsTable {_NO_TABLES}")
+        save(self, name, format, *args, **options)
+
+    use = DataFrameWriterV2.using
+
+    @functools.wraps(use)
+    def using(self: DataFrameWriterV2, provider: str) -> DataFrameWriterV2:
+        if provider.lower() == "nsq":
+            raise ConfigError(f"writeTo {_NO_TABLES}")
+        return use(self, provider)
+
+    save_as_table._refuses_nsq = True  # type: ignore[attr-defined] # marks the wrapper
+    DataFrameWriter.saveAsTable = save_as_table  # Spark has no hook
+    DataFrameWriterV2.using = using

@@ -13,8 +13,10 @@ import json
 import logging
 import os
 import socket
+import sys
 import threading
 import time
+from pathlib import Path
 
 from nsqclient.spark.errors import LogInUseError, ObjectNotFoundError, StorageError
 from nsqclient.spark.shards.names import parse_reader, reader_beat, readers
@@ -55,7 +57,8 @@ class ReaderClaim:
             if newest:
                 self._check_dead(newest)
             key = reader_beat(*self._names, newest + 1, 0)
-            process = {"host": socket.gethostname(), "machine": _machine(), "pid": os.getpid()}
+            process = {"host": socket.gethostname(), "machine": _machine(), "pid": os.getpid(),
+                       "driver": describe_driver()}
             if self._store.create(key, json.dumps(process).encode()):
                 break
         self._number = newest + 1
@@ -111,8 +114,8 @@ class ReaderClaim:
             if missed >= _MISSED:
                 return
         raise LogInUseError(
-            self._url, f"another query (process {holder['pid']} on {holder['host']}) reads it: use"
-            " a separate channel for each query, or end the other one first")
+            self._url, f"another query ({holder['driver']} on {holder['host']}) reads it: use a"
+            " separate channel for each query, or end the other one first")
 
     def _delete(self, number: int) -> None:
         folder = reader_beat(*self._names, number, 0).rpartition("/")[0]
@@ -144,6 +147,20 @@ def _machine() -> str:
             return f"{file.read().strip()} {os.readlink('/proc/self/ns/pid')}"
     except OSError:
         return f"{socket.gethostname()} without /proc"
+
+
+def describe_driver() -> str:
+    """Name the process of the user's program; this may be a Python process that Spark started."""
+    pid, words = os.getpid(), sys.argv
+    while any("pyspark" in word for word in words[:3]):
+        try:
+            stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+            parent = int(stat.rpartition(")")[2].split()[1])
+            command = Path(f"/proc/{parent}/cmdline").read_bytes()
+        except (OSError, ValueError):
+            break
+        pid, words = parent, command.decode(errors="replace").rstrip("\0").split("\0")
+    return f"process {pid}"
 
 
 def _is_alive(pid: int) -> bool:

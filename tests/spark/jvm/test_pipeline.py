@@ -5,6 +5,7 @@ import io
 import pytest
 
 import nsqclient.spark
+from nsqclient.errors import ConfigError
 from nsqclient.http.nsqd import NsqdHTTP
 from tests.spark.logs import publish
 from tests.support.waiting import wait_until
@@ -42,7 +43,16 @@ def test_a_query_that_is_stopped_ends_without_an_error(spark, nsqd, tmp_path):
 
 
 def test_nothing_is_published_for_a_table(spark, nsqd):
+    """NSQ keeps none: saveAsTable and CREATE TABLE are refused, and a temporary view works."""
     nsqclient.spark.register(spark)
+    where = {"nsqd": nsqd.tcp_address, "topic": "new"}
+    frame = spark.createDataFrame([(b"x",)], "body binary")
+    writer = frame.write.format("nsq").mode("append").options(**where)
+    with pytest.raises(ConfigError, match="writeTo does not work with nsq"):
+        frame.writeTo("letters").using("nsq").options(**where).create()
+    for save in (writer.saveAsTable, frame.write.options(**where).format("NSQ").saveAsTable):
+        with pytest.raises(ConfigError, match="saveAsTable does not work with nsq"):
+            save("letters")
     options = f"OPTIONS (nsqd '{nsqd.tcp_address}', topic 't', channel 'c', mode 'peek')"
     with pytest.raises(Exception, match="write CREATE TEMPORARY VIEW name USING nsq"):
         spark.sql(f"CREATE TABLE letters USING nsq {options}")
@@ -68,6 +78,28 @@ def test_rows_are_read_with_either_type_of_timestamps(spark, nsqd):
                    for row in frame.collect())
     finally:
         spark.conf.unset("spark.sql.timestampType")
+
+
+def test_a_checkpoint_of_another_topic_ends_the_query_with_that_in_the_first_line(
+    spark, nsqd, tmp_path
+):
+    """Otherwise the query would continue in the wrong log, and skip messages there."""
+
+    def run(topic):
+        query = spark.readStream.format("nsq").options(
+            topic=topic, channel="c", nsqd=nsqd.tcp_address, nsqdHttp=nsqd.http_address,
+            storage=str(tmp_path / "log")).load().writeStream.format("noop").option(
+            "checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
+        query.awaitTermination()
+
+    nsqclient.spark.register(spark)
+    run("t")
+    publish(nsqd, 10, topic="other")
+    with pytest.raises(Exception, match="STREAM_FAILED") as failed:
+        run("other")
+    first, *_ = str(failed.value).splitlines()
+    assert first.endswith(": nsqclient.spark.errors.LogMismatchError: log other/c: the checkpoint"
+                          " belongs to t/c: use a new checkpoint folder for each topic and channel")
 
 
 @pytest.mark.long
