@@ -6,14 +6,17 @@ loss. When no destination accepts a message it is requeued and the consumer back
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
 import random
+import socket
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
+from urllib.parse import urlsplit
 
 from nsqclient import (
     BatchHandler, Config, InvalidMessageError, Message, NSQError, PublishRejectedError,
@@ -113,10 +116,13 @@ def _run(parsed: Parsed) -> int:
     try:
         with Signals(Second.EXIT) as signals:
             consumers = Consumers(values, config, signals)
+            own = {} if values["force"] else places(values["destination-nsqd-tcp-address"])
             for topic in dict.fromkeys(values["topic"]):
+                target = values["destination-topic"] or topic
                 copier = Copier(
-                    values["destination-topic"] or topic, json_filter, destinations,
-                    producer_config, values["key-field"], bool(lookupds))
+                    target, json_filter, destinations, producer_config, values["key-field"],
+                    bool(lookupds), own if target == topic else {},
+                    functools.partial(_end_endless, consumers, topic))
                 size = max(1, config.max_in_flight // 2)
                 consumers.add(topic, values["channel"], BatchHandler(copier, size, _MAX_WAIT),
                               workers=_WORKERS)
@@ -126,15 +132,36 @@ def _run(parsed: Parsed) -> int:
     return 0
 
 
+_ENDLESS = ("the destination %s is where the messages of %s come from: each message would be copied"
+            " again without end; give another --destination-topic, or --force")
+
+
 def _refuse_own_source(values: Mapping[str, Any]) -> None:
     if values["destination-topic"] and values["destination-topic"] not in values["topic"]:
         return
     for kind in ("nsqd-tcp-address", "lookupd-http-address"):
-        for address in set(values[kind]).intersection(values[f"destination-{kind}"]):
-            raise FlagError(
-                f"the destination {address} is where the messages of"
-                f" {values['destination-topic'] or values['topic'][0]} come from: each message"
-                " would be copied again without end; give another --destination-topic, or --force")
+        sources, destinations = places(values[kind]), places(values[f"destination-{kind}"])
+        for place in destinations.keys() & sources.keys():
+            topic = values["destination-topic"] or values["topic"][0]
+            raise FlagError(_ENDLESS % (destinations[place], topic))
+
+
+def _end_endless(consumers: Consumers, topic: str, address: str) -> None:
+    consumers.fail(_ENDLESS % (address, topic))
+
+
+def places(addresses: Iterable[str]) -> dict[tuple[str, int | None], str]:
+    """Resolve addresses: (IP address, port) -> address. Blocks: DNS."""
+    found: dict[tuple[str, int | None], str] = {}
+    for address in addresses:
+        parts = urlsplit(address if "://" in address else f"//{address}")
+        try:
+            port = parts.port
+            for info in socket.getaddrinfo(parts.hostname, port, type=socket.SOCK_STREAM):
+                found[str(info[4][0]), port] = address
+        except (OSError, ValueError):
+            found[address, None] = address
+    return found
 
 
 class Copier:
@@ -143,12 +170,19 @@ class Copier:
     Args:
         key_field: field of JSON messages whose value is the key; empty: no keys.
         copies_headers: whether the destination may take headers.
+        own: nsqds that messages must not come from; see ``places``.
+        on_own: called with the address of such an nsqd.
     """
 
     def __init__(
         self, topic: str, json_filter: JsonFilter, destinations: Destinations, config: Config,
         key_field: str = "", copies_headers: bool = False,
+        own: Mapping[tuple[str, int | None], str] = {},
+        on_own: Callable[[str], None] = lambda address: None,
     ) -> None:
+        self._own = own
+        self._on_own = on_own
+        self._is_own: dict[str, bool] = {}  # source address -> result
         self._key_field = key_field
         self._copies_headers = copies_headers
         self._topic = topic
@@ -160,6 +194,9 @@ class Copier:
         """Handle one batch. Blocks: until each message is stored or refused."""
         under_way = []
         for message in messages:
+            if self._own and self._comes_from_own(message.nsqd_address):
+                message.requeue(delay=0, backoff=False)
+                continue
             body = self._filtered(message)
             if body is None:
                 message.finish()
@@ -180,6 +217,13 @@ class Copier:
                 self._requeue(message, exc)
             else:
                 message.finish()
+
+    def _comes_from_own(self, address: str) -> bool:
+        if address not in self._is_own:
+            self._is_own[address] = not self._own.keys().isdisjoint(places([address]))
+        if self._is_own[address]:
+            self._on_own(address)
+        return self._is_own[address]
 
     def _options_of(self, message: Message) -> dict[str, Any]:
         """Return a message's key and headers, if partitioned. Raises InvalidMessageError."""

@@ -1,4 +1,4 @@
-"""Checks of a session: PySpark's version, the Python of its workers, no tables; short error texts."""
+"""Checks of a session: PySpark's version, its workers' Python, no tables; short error texts."""
 
 from __future__ import annotations
 

@@ -11,9 +11,10 @@ from nsqclient.cli import main
 from nsqclient.cli import nsq_to_nsq
 from nsqclient.cli.lines import NotAnObject, parse_object
 from nsqclient.cli.nsq_to_nsq import Destinations, JsonFilter, matches
-from nsqclient.devserver import Nsqd
+from nsqclient.devserver import Nsqd, Nsqlookupd
 from nsqclient.testing import make_message
 from tests.support.docs.tool_runs import end, tool
+from tests.support.servers.http_api import HttpApi
 
 ADDRESSES = ["127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"]
 
@@ -115,13 +116,23 @@ def test_a_message_is_finished_when_it_is_stored_and_only_then(error):
 
 
 @pytest.mark.parametrize("words", [
-    ["--nsqd-tcp-address=127.0.0.1:5", "--destination-nsqd-tcp-address=127.0.0.1:5"],
-    ["--lookupd-http-address=l:5", "--destination-lookupd-http-address=l:5",
+    ["--nsqd-tcp-address=localhost:5", "--destination-nsqd-tcp-address=127.0.0.1:5"],
+    ["--lookupd-http-address=http://127.0.0.1:5", "--destination-lookupd-http-address=localhost:5",
      "--destination-topic=t"],
 ])
 def test_a_topic_is_not_copied_onto_itself(words, capsys):
     assert main(["nsq_to_nsq", "--topic=t", *words]) == 2
     assert "each message would be copied again without end" in capsys.readouterr().err
+
+
+def test_a_source_that_is_the_destination_ends_the_tool_before_a_copy(leak_guard, capsys):
+    with Nsqlookupd() as lookupd, Nsqd(lookupd_tcp_addresses=[lookupd.tcp_address]) as nsqd:
+        nsqd.publish("t", b"x")
+        assert main([
+            "nsq_to_nsq", "--topic=t", f"--lookupd-http-address={lookupd.http_address}",
+            f"--destination-nsqd-tcp-address={nsqd.tcp_address}"]) == 1
+        assert "copied again without end" in capsys.readouterr().err
+        assert HttpApi(nsqd.http_address).stats("t")["message_count"] == 1
 
 
 def test_a_message_over_our_default_limit_is_copied(leak_guard):
