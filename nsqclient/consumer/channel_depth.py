@@ -159,7 +159,7 @@ class DepthQuery:
         return found.is_known, self._sources.choose(found.nsqds), found.http_addresses
 
     def _ask_parts(self, unknown: dict[str, str]) -> ChannelDepths | None:
-        """Return the depths of a topic that has partitions, otherwise None."""
+        """Return the depths of a topic that has parts of its own, otherwise None."""
         return None
 
 

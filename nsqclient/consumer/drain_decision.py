@@ -36,7 +36,7 @@ class ChannelDepth(NamedTuple):
 
 
 class ChannelDepths(NamedTuple):
-    """The channel's messages at all nsqds, by TCP address, or by partition."""
+    """The channel's messages at all nsqds, by TCP address, or by a part of the topic."""
 
     known: Mapping[str, ChannelDepth] = {}
     unknown: Mapping[str, str] = {}  #: an nsqd or an nsqlookupd -> why

@@ -2,7 +2,7 @@
 
 A publish returns when nsqd has stored the message. It raises ``PublishRejectedError`` when the
 message is not stored, and ``PublishUnknownError`` when that is unknown. ``BaseProducer`` is the
-common base of the stock and the partitioned Producer.
+common base of this Producer and of that for other dialects of NSQ.
 """
 
 from __future__ import annotations

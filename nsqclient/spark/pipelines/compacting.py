@@ -32,7 +32,7 @@ logger: logging.Logger = logging.getLogger("nsqclient.spark")
 #: Folders in the target, of the plans and of unfinished files. Spark and other tools ignore names
 #: that begin with an underscore.
 _PLANS, _WORK = "_compacted", "_work"
-_PARTITION = re.compile(r"((?:[A-Za-z_]+=[^/]*/)*)[^/]+$")
+_RELATIVE = re.compile(r"(?:[A-Za-z_]+=[^/]*/)*[^/]+$")
 
 
 class Compaction(NamedTuple):
@@ -113,13 +113,16 @@ def _committed_files(spark: SparkSession, path: str) -> list[str]:
 def by_partition(files: Sequence[str]) -> Mapping[str, list[str]]:
     found: dict[str, list[str]] = {}
     for name in files:
-        found.setdefault(next(_PARTITION.finditer(name))[1], []).append(name)
+        folder, slash, _ = relative(name).rpartition("/")
+        found.setdefault(folder + slash, []).append(name)
     return found
 
 
 def relative(name: str) -> str:
     """Return the path of a file within its archive: plans stay valid if the archive is moved."""
-    return next(_PARTITION.finditer(name))[0]
+    match = _RELATIVE.search(name)
+    assert match is not None, name
+    return match[0]
 
 
 def is_over(partition: str, limit: float) -> bool:
